@@ -1,1 +1,29 @@
+//! Every decision Salvage makes, as functions from facts to data.
+//!
+//! Nothing here reads a clock, a store or a random source: time, randomness and settings arrive as arguments, and what
+//! shall be done leaves as values ([`act::Act`], [`report::Report`]). So the same code runs in production, in property
+//! tests and in a simulation. Adapters turn what they read into these types once, at their edge.
+//!
+//! Read in this order: [`manifest`] (what a domain declares), [`candidate`] (rows that may need recovery), [`snapshot`]
+//! (what the queues said), [`lookup`] and [`scan`] (who is present), [`epoch`] (whether an absence may be believed),
+//! [`decision`] (what shall become of an orphan), [`act`] (the one write), [`report`].
 
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod act;
+pub mod candidate;
+pub mod decision;
+pub mod epoch;
+pub mod grants;
+pub mod lease;
+pub mod ledger;
+pub mod lookup;
+pub mod manifest;
+pub mod outcome;
+pub mod report;
+pub mod scan;
+pub mod settings;
+pub mod sighting;
+pub mod snapshot;
+pub mod source;

@@ -1,0 +1,144 @@
+//! Rows that may need recovery, and what we hold of them between reading and writing.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::manifest::JobType;
+use crate::source::ResolvedSource;
+
+/// The two statuses a candidate may have. Their names in the table are the manifest's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum LiveStatus {
+    /// Waits for a worker.
+    Queued,
+    /// A worker has taken it.
+    Processing,
+}
+
+/// What we read of a row; every write repeats the whole of it.
+///
+/// `updated_at` and `xmin` are PostgreSQL's own text, so that no rounding lies between reading and comparing. `xmin` sees
+/// writes that change neither status nor `updated_at`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RowToken {
+    /// Primary key, as text.
+    pub id: String,
+    /// Status, as text.
+    pub status: String,
+    /// UTC, as `timestamp` prints it: `2026-01-31 09:00:00.123456`.
+    pub updated_at: String,
+    /// Transaction id of the row's last writer, as text.
+    pub xmin: String,
+}
+
+/// A live row as the candidate query returns it: any value may be odd.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiveRow {
+    /// Primary key, as text.
+    pub id: String,
+    /// Status, as text.
+    pub status: String,
+    /// Type; `None` if NULL.
+    pub job_type: Option<String>,
+    /// UTC text; `None` if NULL or not finite.
+    pub updated_at: Option<String>,
+    /// The same instant; `None` if NULL or not finite.
+    pub updated: Option<Timestamp>,
+    /// As in [`RowToken`].
+    pub xmin: String,
+}
+
+/// A row that may need recovery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Index of its source in the pass's list.
+    pub source: usize,
+    /// What every write must repeat.
+    pub token: RowToken,
+    /// Which live status `token.status` is.
+    pub status: LiveStatus,
+    /// One of the source's declared types.
+    pub job_type: String,
+    /// When the row was last written, by its own column.
+    pub updated: Timestamp,
+}
+
+/// What a live row turns out to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sorted {
+    /// Old enough: look it up.
+    Candidate(Candidate),
+    /// Not old enough yet.
+    Fresh,
+    /// A type no source declares.
+    Undeclared,
+    /// Cannot be judged; the sentence says why.
+    Odd(String),
+}
+
+/// Sorts one live row by the thresholds of its type and status.
+///
+/// `now` is the database's clock, read once per pass; `default_stale_after` is the operator's.
+#[must_use]
+pub fn sort(
+    row: &LiveRow,
+    source: usize,
+    of: &ResolvedSource,
+    now: Timestamp,
+    default_stale_after: Duration,
+) -> Sorted {
+    let table = &of.declared.table;
+    let status = match &row.status {
+        status if *status == table.queued => LiveStatus::Queued,
+        status if *status == table.processing => LiveStatus::Processing,
+        other => return Sorted::Odd(format!("its status is {other:?}, which the manifest does not name")),
+    };
+    let job_type = match (&table.job_type, &row.job_type) {
+        (None, _) => of.declared.job_types.first(),
+        (Some(_), Some(name)) => of.declared.job_type(name),
+        (Some(_), None) => None,
+    };
+    let Some(job_type) = job_type else { return Sorted::Undeclared };
+    let (Some(text), Some(updated)) = (&row.updated_at, row.updated) else {
+        return Sorted::Odd(format!("its {} is NULL or not a finite time", table.updated_at));
+    };
+    if updated >= cutoff(job_type, status, now, default_stale_after) {
+        return Sorted::Fresh;
+    }
+    let token = RowToken {
+        id: row.id.clone(),
+        status: row.status.clone(),
+        updated_at: text.clone(),
+        xmin: row.xmin.clone(),
+    };
+    Sorted::Candidate(Candidate { source, token, status, job_type: job_type.name.clone(), updated })
+}
+
+/// Rows written at or after this instant are fresh.
+#[must_use]
+pub fn cutoff(
+    job_type: &JobType,
+    status: LiveStatus,
+    now: Timestamp,
+    default_stale_after: Duration,
+) -> Timestamp {
+    let declared = match status {
+        LiveStatus::Queued => job_type.stale_after_queued,
+        LiveStatus::Processing => job_type.stale_after_processing,
+    };
+    now.checked_sub(declared.unwrap_or(default_stale_after)).unwrap_or(Timestamp::MIN)
+}
+
+/// The latest cutoff of a source: no row written after it can be a candidate, so the query need not return it.
+#[must_use]
+pub fn latest_cutoff(source: &ResolvedSource, now: Timestamp, default_stale_after: Duration) -> Timestamp {
+    let statuses = [LiveStatus::Queued, LiveStatus::Processing];
+    let types = source.declared.job_types.iter();
+    types
+        .flat_map(|job_type| statuses.map(|status| cutoff(job_type, status, now, default_stale_after)))
+        .max()
+        .unwrap_or(Timestamp::MIN)
+}

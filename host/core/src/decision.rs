@@ -1,0 +1,376 @@
+//! A handler's answer for one orphan, and what the host makes of it.
+//!
+//! The handler proposes, [`rule`] disposes: it refuses what the manifest does not cover, and turns a requeue into a fail
+//! where the job may not be begun again or was already recovered too often.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::candidate::{Candidate, LiveStatus};
+use crate::manifest::Source;
+use crate::settings::{PassSettings, human};
+use crate::sighting::Residue;
+
+/// What a handler answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// Put it back.
+    Requeue(Requeue),
+    /// Mark it failed, with this reason.
+    Fail(String),
+    /// Leave it for now.
+    Hold(String),
+}
+
+/// A job to enqueue, as the handler wrote it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Requeue {
+    /// One of the source's queues.
+    pub queue: String,
+    /// `BullMQ`'s job name.
+    pub name: String,
+    /// JSON object, the payload. Never logged.
+    pub data: String,
+    /// JSON object, a few of `BullMQ`'s options.
+    pub options: String,
+}
+
+/// The options a handler may set; everything else is the host's business.
+pub const OPTION_KEYS: [&str; 7] =
+    ["attempts", "backoff", "priority", "removeOnComplete", "removeOnFail", "stackTraceLimit", "keepLogs"];
+
+/// Longest reason written to a row, in characters; longer ones are cut.
+pub const REASON_CHARS_MAX: usize = 1_000;
+
+/// Largest payload a handler may ask to enqueue, in bytes.
+pub const DATA_BYTES_MAX: usize = 1024 * 1024;
+
+/// A job whose retained entry finished less than this ago is held: the application may be about to write its row.
+pub const FINISHED_GRACE: Duration = Duration::from_secs(60);
+
+/// What the host will do with an orphan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ruling {
+    /// Put it back.
+    Requeue(Requeue),
+    /// Mark it failed.
+    Fail {
+        /// What the row will say.
+        reason: String,
+    },
+    /// Leave it.
+    Hold {
+        /// For the operator.
+        reason: String,
+    },
+    /// The handler asked for something it may not have.
+    Refused {
+        /// What it asked for, and why not.
+        why: String,
+    },
+}
+
+/// The decision as it is reported: what kind, and in whose words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DecisionKind {
+    /// Put it back.
+    Requeue,
+    /// Mark it failed.
+    Fail,
+    /// Leave it.
+    Hold,
+    /// No decision: the handler failed, or was not asked.
+    None,
+}
+
+/// What the host knows of an orphan when it rules.
+#[derive(Debug)]
+pub struct Circumstances<'a> {
+    /// The orphan.
+    pub candidate: &'a Candidate,
+    /// Its source.
+    pub source: &'a Source,
+    /// What it left behind.
+    pub residue: &'a Residue,
+    /// Redis's clock at the snapshot.
+    pub redis_now_ms: u64,
+    /// Recoveries within the window.
+    pub recoveries: u32,
+    /// The first input that had more rows than its read's limit.
+    pub truncated_input: Option<&'a str>,
+}
+
+/// Decides what becomes of the handler's answer.
+#[must_use]
+pub fn rule(decision: Decision, of: &Circumstances<'_>, settings: &PassSettings) -> Ruling {
+    if let Some(finished_ms) = of.residue.finished_ms() {
+        let age_ms = of.redis_now_ms.saturating_sub(finished_ms);
+        if u128::from(age_ms) < FINISHED_GRACE.as_millis() {
+            let reason =
+                format!("the entry finished {age_ms} ms ago; the application may be about to write its row");
+            return Ruling::Hold { reason };
+        }
+    }
+    match decision {
+        Decision::Hold(reason) => Ruling::Hold { reason: shorten(&reason) },
+        Decision::Fail(reason) => Ruling::Fail { reason: shorten(&reason) },
+        Decision::Requeue(requeue) => rule_requeue(requeue, of, settings),
+    }
+}
+
+fn rule_requeue(requeue: Requeue, of: &Circumstances<'_>, settings: &PassSettings) -> Ruling {
+    if let Err(why) = check_requeue(&requeue, of) {
+        return Ruling::Refused { why };
+    }
+    if let Some(input) = of.truncated_input {
+        let why = format!(
+            "input {input:?} has more rows than its read's limit, so the payload would be incomplete"
+        );
+        return Ruling::Refused { why };
+    }
+    let job_type = &of.candidate.job_type;
+    let is_restart_safe = of.source.job_type(job_type).is_some_and(|job_type| job_type.restart_safe);
+    if of.candidate.status == LiveStatus::Processing && !is_restart_safe {
+        let reason =
+            format!("The job was lost after it had begun, and a {job_type} job cannot be begun again.");
+        return Ruling::Fail { reason };
+    }
+    if of.recoveries >= settings.recoveries_max {
+        let window = human(settings.recoveries_window);
+        let reason =
+            format!("The job was recovered {} times within {window} and lost each time.", of.recoveries);
+        return Ruling::Fail { reason };
+    }
+    Ruling::Requeue(requeue)
+}
+
+fn check_requeue(requeue: &Requeue, of: &Circumstances<'_>) -> Result<(), String> {
+    let Some(rule) = of.source.queue(&requeue.queue) else {
+        let declared: Vec<&str> = of.source.queues.iter().map(|queue| queue.name.as_str()).collect();
+        return Err(format!(
+            "queue {:?} is not declared by the source, which has {}",
+            requeue.queue,
+            declared.join(", ")
+        ));
+    };
+    if requeue.name.is_empty() {
+        return Err("the BullMQ job name is empty".to_owned());
+    }
+    if requeue.data.len() > DATA_BYTES_MAX {
+        return Err(format!("data has {} bytes, more than {DATA_BYTES_MAX}", requeue.data.len()));
+    }
+    let data = json_object("data", &requeue.data)?;
+    let id = &of.candidate.token.id;
+    match data.get(&rule.payload_key) {
+        Some(Value::String(text)) if text == id => {}
+        Some(Value::Number(number)) if number.to_string() == *id => {}
+        Some(_) => return Err(format!("data key {:?} does not carry the job's id {id:?}", rule.payload_key)),
+        None => return Err(format!("data has no key {:?}, which must carry the job's id", rule.payload_key)),
+    }
+    let options = json_object("options", &requeue.options)?;
+    match options.keys().find(|key| !OPTION_KEYS.contains(&key.as_str())) {
+        Some(key) => Err(format!("option {key:?} is not allowed; allowed are {}", OPTION_KEYS.join(", "))),
+        None => check_option_forms(&options),
+    }
+}
+
+fn check_option_forms(options: &Map<String, Value>) -> Result<(), String> {
+    for (key, value) in options {
+        let is_sound = match key.as_str() {
+            "attempts" | "stackTraceLimit" | "keepLogs" => {
+                value.as_u64().is_some_and(|count| count <= 1_000_000)
+            }
+            // BullMQ's own upper limit of a priority.
+            "priority" => value.as_u64().is_some_and(|priority| priority <= 2_097_152),
+            "backoff" => value.as_u64().is_some() || value.is_object(),
+            _ => value.is_boolean() || value.as_i64().is_some() || value.is_object(),
+        };
+        if !is_sound {
+            return Err(format!("option {key:?} has a value that BullMQ does not take"));
+        }
+    }
+    Ok(())
+}
+
+fn json_object(what: &str, text: &str) -> Result<Map<String, Value>, String> {
+    match serde_json::from_str(text) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err(format!("{what} is not a JSON object")),
+        // The parser's message may quote the text, and a payload is never logged.
+        Err(error) => Err(format!("{what} is not JSON (line {}, column {})", error.line(), error.column())),
+    }
+}
+
+/// A reason fit for a row: no NUL, which PostgreSQL's text cannot hold, and no longer than [`REASON_CHARS_MAX`].
+#[must_use]
+pub fn shorten(reason: &str) -> String {
+    let mut chars = reason.chars().filter(|c| *c != '\0');
+    let mut short: String = chars.by_ref().take(REASON_CHARS_MAX).collect();
+    if chars.next().is_some() {
+        short.push('…');
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::candidate::RowToken;
+    use crate::manifest::{IdTemplate, JobType, QueueRule, TableMapping};
+
+    fn source() -> Source {
+        let job_type = |name: &str, restart_safe| JobType {
+            name: name.into(),
+            stale_after_queued: None,
+            stale_after_processing: None,
+            restart_safe,
+            on_fail: None,
+            on_requeue: None,
+        };
+        Source {
+            name: "generation".into(),
+            table: TableMapping {
+                table: "SlideJob".into(),
+                id: "id".into(),
+                status: "status".into(),
+                updated_at: "updatedAt".into(),
+                job_type: Some("type".into()),
+                progress: None,
+                error: None,
+                extra_columns: vec![],
+                queued: "QUEUED".into(),
+                processing: "PROCESSING".into(),
+                failed: "FAILED".into(),
+            },
+            job_types: vec![job_type("SAFE", true), job_type("ONCE", false)],
+            queues: vec![QueueRule {
+                name: "slides".into(),
+                job_id: IdTemplate::parse("slide-{id}").expect("a rule"),
+                payload_key: "jobId".into(),
+            }],
+            reads: vec![],
+        }
+    }
+
+    fn candidate(status: LiveStatus, job_type: &str) -> Candidate {
+        Candidate {
+            source: 0,
+            token: RowToken { id: "7".into(), status: "x".into(), updated_at: "x".into(), xmin: "1".into() },
+            status,
+            job_type: job_type.into(),
+            updated: jiff::Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    fn requeue() -> Requeue {
+        Requeue {
+            queue: "slides".into(),
+            name: "generate".into(),
+            data: r#"{"jobId":"7"}"#.into(),
+            options: r#"{"attempts":3}"#.into(),
+        }
+    }
+
+    struct Case {
+        status: LiveStatus,
+        job_type: &'static str,
+        residue: Residue,
+        recoveries: u32,
+        truncated: bool,
+    }
+
+    impl Default for Case {
+        fn default() -> Self {
+            let (status, residue) = (LiveStatus::Processing, Residue::None);
+            Self { status, job_type: "SAFE", residue, recoveries: 0, truncated: false }
+        }
+    }
+
+    fn ruled(decision: Decision, case: &Case) -> Ruling {
+        let circumstances = Circumstances {
+            candidate: &candidate(case.status, case.job_type),
+            source: &source(),
+            residue: &case.residue,
+            redis_now_ms: 1_000_000,
+            recoveries: case.recoveries,
+            truncated_input: case.truncated.then_some("tracks"),
+        };
+        rule(decision, &circumstances, &PassSettings::default())
+    }
+
+    fn check_refused(requeue: Requeue, named: &str) {
+        match ruled(Decision::Requeue(requeue), &Case::default()) {
+            Ruling::Refused { why } => assert!(why.contains(named), "{why:?} does not name {named:?}"),
+            other => panic!("expected a refusal that names {named:?}, found {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_sound_requeue_stands() {
+        assert_eq!(ruled(Decision::Requeue(requeue()), &Case::default()), Ruling::Requeue(requeue()));
+        let numeric = Requeue { data: r#"{"jobId":7}"#.into(), ..requeue() };
+        assert_eq!(ruled(Decision::Requeue(numeric.clone()), &Case::default()), Ruling::Requeue(numeric));
+    }
+
+    #[test]
+    fn what_the_manifest_does_not_cover_is_refused_and_named() {
+        check_refused(Requeue { queue: "other".into(), ..requeue() }, "\"other\"");
+        check_refused(Requeue { data: r#"{"x":"7"}"#.into(), ..requeue() }, "jobId");
+        check_refused(Requeue { data: r#"{"jobId":"8"}"#.into(), ..requeue() }, "jobId");
+        check_refused(Requeue { data: "[1]".into(), ..requeue() }, "data");
+        for key in ["delay", "parent", "jobId", "repeat", "lifo"] {
+            check_refused(Requeue { options: format!(r#"{{"{key}":1}}"#), ..requeue() }, key);
+        }
+        check_refused(Requeue { options: r#"{"attempts":"3"}"#.into(), ..requeue() }, "attempts");
+    }
+
+    #[test]
+    fn a_payload_is_not_quoted_in_a_refusal() {
+        let broken = Requeue { data: "{\"secret\": hunter2".into(), ..requeue() };
+        let Ruling::Refused { why } = ruled(Decision::Requeue(broken), &Case::default()) else {
+            panic!("broken JSON must be refused")
+        };
+        assert!(!why.contains("hunter2") && !why.contains("secret"), "{why}");
+    }
+
+    #[test]
+    fn a_truncated_input_never_requeues() {
+        let truncated = Case { truncated: true, ..Case::default() };
+        assert!(matches!(ruled(Decision::Requeue(requeue()), &truncated), Ruling::Refused { .. }));
+        assert!(matches!(ruled(Decision::Fail("x".into()), &truncated), Ruling::Fail { .. }));
+    }
+
+    #[test]
+    fn a_begun_job_that_cannot_be_begun_again_fails_and_a_waiting_one_is_requeued() {
+        let begun = Case { job_type: "ONCE", ..Case::default() };
+        assert!(matches!(ruled(Decision::Requeue(requeue()), &begun), Ruling::Fail { .. }));
+        let waiting = Case { job_type: "ONCE", status: LiveStatus::Queued, ..Case::default() };
+        assert!(matches!(ruled(Decision::Requeue(requeue()), &waiting), Ruling::Requeue(_)));
+    }
+
+    #[test]
+    fn the_third_recovery_is_the_last() {
+        let twice = Case { recoveries: 2, ..Case::default() };
+        assert!(matches!(ruled(Decision::Requeue(requeue()), &twice), Ruling::Requeue(_)));
+        let thrice = Case { recoveries: 3, ..Case::default() };
+        let expected = "The job was recovered 3 times within 72 h and lost each time.".to_owned();
+        assert_eq!(ruled(Decision::Requeue(requeue()), &thrice), Ruling::Fail { reason: expected });
+    }
+
+    #[test]
+    fn a_job_that_finished_just_now_is_held_whatever_the_handler_says() {
+        let fresh = Case { residue: Residue::Completed { finished_ms: 941_000 }, ..Case::default() };
+        assert!(matches!(ruled(Decision::Fail("x".into()), &fresh), Ruling::Hold { .. }));
+        let old = Case { residue: Residue::Completed { finished_ms: 940_000 }, ..Case::default() };
+        assert!(matches!(ruled(Decision::Fail("x".into()), &old), Ruling::Fail { .. }));
+    }
+
+    #[test]
+    fn a_reason_loses_its_nuls_and_its_length() {
+        assert_eq!(shorten("a\0b"), "ab");
+        assert_eq!(shorten(&"x".repeat(REASON_CHARS_MAX + 1)).chars().count(), REASON_CHARS_MAX + 1);
+    }
+}

@@ -1,0 +1,314 @@
+//! Whether an absence may be believed: since when has this Redis provably lost nothing?
+//!
+//! ```text
+//!                    first seen                    nonce missing or another's · `id` fell · keys evicted
+//!   (no memory) ───────────────▶ epoch since now ──────────────────────────────────────────▶ epoch since now
+//!                                   │      ▲ nonce, `id` and evictions as remembered: goes on
+//!                                   │      │ (a restart with persistence, a clean failover)
+//!                                   └──────┘
+//!                                `accept`: trusted whatever a row's age, until the epoch ends
+//! ```
+//!
+//! An orphan is acted on only if its row was written after the epoch of each of its queues began: then its entry cannot
+//! have been lost together with Redis's data. And its source must be *corroborated* in this epoch, or in another
+//! application's healthy Redis everything would be an orphan.
+
+use std::fmt;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::snapshot::{QueueReading, Server};
+
+/// How much later than the epoch's begin a row must have been written: the application's clock, which wrote
+/// `updatedAt`, may be ahead of the database's, which timed the epoch.
+pub const SKEW_MARGIN: Duration = Duration::from_secs(60);
+
+/// What PostgreSQL remembers of a queue, shared by all hosts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueMemory {
+    /// The last nonce known to be written.
+    pub nonce: Option<String>,
+    /// The one being written when the last pass ended; a crash between the two stores leaves either in Redis.
+    pub nonce_next: Option<String>,
+    /// Highest `id` seen in this epoch.
+    pub id_counter: Option<u64>,
+    /// Whether the queue ever had an `id`, in any epoch.
+    pub ever_had_jobs: bool,
+    /// The node's run id at the last snapshot.
+    pub run_id: String,
+    /// Its replication id.
+    pub replid: String,
+    /// Its evicted keys.
+    pub evicted_keys: u64,
+    /// When the epoch began; database clock.
+    pub epoch_began: Timestamp,
+    /// When the operator accepted this epoch, if so.
+    pub accepted_at: Option<Timestamp>,
+}
+
+/// What a new snapshot means for a queue's epoch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Continuity {
+    /// Never seen before, or never marked with a nonce: an epoch begins.
+    FirstContact,
+    /// Nothing was lost: the epoch goes on.
+    Continues,
+    /// Data may have been lost: a new epoch begins.
+    Broken(Break),
+}
+
+/// What broke an epoch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Break {
+    /// Our key is gone.
+    NonceMissing,
+    /// Our key holds a nonce we do not know.
+    NonceForeign,
+    /// The counter fell, or is gone.
+    IdFell {
+        /// What was remembered.
+        from: u64,
+        /// What is there.
+        to: Option<u64>,
+    },
+    /// Keys were evicted, under a policy that may evict a job.
+    Evicted {
+        /// How many since the last pass, or since the start of the process.
+        keys: u64,
+    },
+}
+
+impl fmt::Display for Break {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NonceMissing => f.write_str("the host's own key is gone: Redis was wiped, or lost what it had"),
+            Self::NonceForeign => f.write_str(
+                "the host's own key holds an unknown nonce: an older dump was restored, or a stale node answers",
+            ),
+            Self::IdFell { from, to: Some(to) } => write!(f, "the queue's `id` fell from {from} to {to}"),
+            Self::IdFell { from, to: None } => write!(f, "the queue's `id` was {from} and is gone"),
+            Self::Evicted { keys } => write!(f, "Redis evicted {keys} keys under an allkeys policy; use noeviction"),
+        }
+    }
+}
+
+/// Compares what PostgreSQL remembers of a queue with what the snapshot holds.
+#[must_use]
+pub fn follow(memory: Option<&QueueMemory>, reading: &QueueReading, server: &Server) -> Continuity {
+    let Some(memory) = memory else { return Continuity::FirstContact };
+    if let Some(keys) = evicted(memory, server) {
+        return Continuity::Broken(Break::Evicted { keys });
+    }
+    if let Some(from) = memory.id_counter.filter(|from| reading.id_counter.is_none_or(|to| to < *from)) {
+        return Continuity::Broken(Break::IdFell { from, to: reading.id_counter });
+    }
+    let known = [&memory.nonce, &memory.nonce_next];
+    match &reading.nonce {
+        // Nothing was ever written here (no trace of BullMQ so far), so a wipe could not have been noticed.
+        None if known.iter().all(|nonce| nonce.is_none()) => Continuity::FirstContact,
+        None => Continuity::Broken(Break::NonceMissing),
+        Some(nonce) if known.iter().any(|known| known.as_ref() == Some(nonce)) => Continuity::Continues,
+        Some(_) => Continuity::Broken(Break::NonceForeign),
+    }
+}
+
+fn evicted(memory: &QueueMemory, server: &Server) -> Option<u64> {
+    let before = if memory.run_id == server.run_id { memory.evicted_keys } else { 0 };
+    let keys = server.evicted_keys.saturating_sub(before);
+    (keys > 0 && server.maxmemory_policy.starts_with("allkeys-")).then_some(keys)
+}
+
+/// The memory after a snapshot. `nonce_next` is the nonce about to be written; `now` is the database's clock, read after
+/// the snapshot, so that an epoch never begins before the loss it follows.
+#[must_use]
+pub fn remember(
+    memory: Option<&QueueMemory>,
+    continuity: &Continuity,
+    reading: &QueueReading,
+    server: &Server,
+    nonce_next: Option<String>,
+    now: Timestamp,
+) -> QueueMemory {
+    let kept = memory.filter(|_| *continuity == Continuity::Continues);
+    let unbroken = memory.filter(|_| !matches!(continuity, Continuity::Broken(_)));
+    QueueMemory {
+        nonce: reading.nonce.clone(),
+        nonce_next,
+        id_counter: reading.id_counter,
+        ever_had_jobs: reading.id_counter.is_some() || memory.is_some_and(|memory| memory.ever_had_jobs),
+        run_id: server.run_id.clone(),
+        replid: server.replid.clone(),
+        evicted_keys: server.evicted_keys,
+        epoch_began: kept.map_or(now, |memory| memory.epoch_began),
+        accepted_at: unbroken.and_then(|memory| memory.accepted_at),
+    }
+}
+
+/// Whether an orphan's absence may be acted on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trust {
+    /// It may.
+    Proven,
+    /// Its row is older than the epoch of this queue.
+    BeforeEpoch {
+        /// The queue.
+        queue: String,
+        /// Since when the queue is known to have lost nothing.
+        began: Timestamp,
+    },
+    /// No job of the source was ever seen in its queues in this epoch.
+    Uncorroborated,
+}
+
+impl fmt::Display for Trust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Proven => f.write_str("proven"),
+            Self::BeforeEpoch { queue, began } => write!(
+                f,
+                "the row is older than what is known of queue {queue:?}, which may have lost entries before {began}; \
+                 if what it holds now is the truth, run `salvage accept {queue}`"
+            ),
+            Self::Uncorroborated => f.write_str(
+                "no job of this source was ever seen in its queues: is this the right Redis? \
+                 If it is, run `salvage accept` for one of them",
+            ),
+        }
+    }
+}
+
+/// Whether the absence of a row written at `updated` may be acted on. `queues` are the memories of every queue of its
+/// source, by name.
+#[must_use]
+pub fn trust(updated: Timestamp, queues: &[(&str, &QueueMemory)], is_corroborated: bool) -> Trust {
+    let limit = |memory: &QueueMemory| memory.epoch_began.checked_add(SKEW_MARGIN).unwrap_or(Timestamp::MAX);
+    let blocks = |memory: &QueueMemory| {
+        memory.ever_had_jobs && memory.accepted_at.is_none() && updated <= limit(memory)
+    };
+    if let Some((queue, memory)) = queues.iter().find(|(_, memory)| blocks(memory)) {
+        return Trust::BeforeEpoch { queue: (*queue).to_owned(), began: memory.epoch_began };
+    }
+    let is_accepted = queues.iter().any(|(_, memory)| memory.accepted_at.is_some());
+    if is_accepted || is_corroborated { Trust::Proven } else { Trust::Uncorroborated }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("a time in range")
+    }
+
+    fn server() -> Server {
+        Server {
+            role: "master".into(),
+            loading: false,
+            run_id: "run-1".into(),
+            replid: "repl-1".into(),
+            evicted_keys: 0,
+            maxmemory_policy: "noeviction".into(),
+        }
+    }
+
+    fn reading(nonce: Option<&str>, id_counter: Option<u64>) -> QueueReading {
+        QueueReading { nonce: nonce.map(Into::into), id_counter, has_meta: true, ..QueueReading::default() }
+    }
+
+    fn memory() -> QueueMemory {
+        let first = reading(Some("a"), Some(6));
+        remember(None, &Continuity::FirstContact, &first, &server(), Some("b".into()), at(1_000))
+    }
+
+    #[test]
+    fn either_nonce_continues_an_epoch() {
+        for nonce in ["a", "b"] {
+            assert_eq!(
+                follow(Some(&memory()), &reading(Some(nonce), Some(6)), &server()),
+                Continuity::Continues
+            );
+        }
+    }
+
+    #[test]
+    fn a_lost_or_foreign_nonce_breaks_it() {
+        let broken = |nonce| follow(Some(&memory()), &reading(nonce, Some(900)), &server());
+        assert_eq!(broken(None), Continuity::Broken(Break::NonceMissing));
+        assert_eq!(broken(Some("z")), Continuity::Broken(Break::NonceForeign));
+    }
+
+    #[test]
+    fn a_fallen_counter_breaks_it() {
+        let follow = |to| follow(Some(&memory()), &reading(Some("b"), to), &server());
+        assert_eq!(follow(Some(5)), Continuity::Broken(Break::IdFell { from: 6, to: Some(5) }));
+        assert_eq!(follow(None), Continuity::Broken(Break::IdFell { from: 6, to: None }));
+    }
+
+    #[test]
+    fn a_restart_with_persistence_continues_it() {
+        let restarted = Server { run_id: "run-2".into(), replid: "repl-2".into(), ..server() };
+        assert_eq!(follow(Some(&memory()), &reading(Some("b"), Some(6)), &restarted), Continuity::Continues);
+    }
+
+    #[test]
+    fn evictions_break_it_only_under_allkeys() {
+        let evicting = |policy: &str| Server { evicted_keys: 3, maxmemory_policy: policy.into(), ..server() };
+        let follow = |policy| follow(Some(&memory()), &reading(Some("b"), Some(6)), &evicting(policy));
+        assert_eq!(follow("allkeys-lru"), Continuity::Broken(Break::Evicted { keys: 3 }));
+        assert_eq!(follow("volatile-lru"), Continuity::Continues);
+    }
+
+    #[test]
+    fn a_broken_epoch_forgets_that_it_was_accepted() {
+        let accepted = QueueMemory { accepted_at: Some(at(1_500)), ..memory() };
+        let broken = Continuity::Broken(Break::NonceMissing);
+        let after = remember(Some(&accepted), &broken, &reading(None, None), &server(), None, at(2_000));
+        assert_eq!((after.epoch_began, after.accepted_at, after.ever_had_jobs), (at(2_000), None, true));
+    }
+
+    #[test]
+    fn a_queue_accepted_without_a_trace_begins_its_epoch_with_its_first_nonce_and_stays_accepted() {
+        let unmarked =
+            QueueMemory { nonce: None, nonce_next: None, accepted_at: Some(at(1_500)), ..memory() };
+        let continuity = follow(Some(&unmarked), &reading(None, Some(7)), &server());
+        assert_eq!(continuity, Continuity::FirstContact);
+        let after = remember(
+            Some(&unmarked),
+            &continuity,
+            &reading(None, Some(7)),
+            &server(),
+            Some("c".into()),
+            at(2_000),
+        );
+        assert_eq!((after.epoch_began, after.accepted_at), (at(2_000), Some(at(1_500))));
+    }
+
+    #[test]
+    fn a_row_is_acted_on_only_if_written_after_every_epoch_of_its_source() {
+        let old = memory();
+        let young = QueueMemory { epoch_began: at(5_000), ..memory() };
+        let queues = [("a", &old), ("b", &young)];
+        let margin = i64::try_from(SKEW_MARGIN.as_secs()).expect("a small margin");
+        let before = Trust::BeforeEpoch { queue: "b".into(), began: at(5_000) };
+        assert_eq!(trust(at(5_000 + margin), &queues, true), before);
+        assert_eq!(trust(at(5_001 + margin), &queues, true), Trust::Proven);
+        assert_eq!(trust(at(5_001 + margin), &queues, false), Trust::Uncorroborated);
+    }
+
+    #[test]
+    fn a_queue_that_never_had_a_job_does_not_block() {
+        let old = memory();
+        let unused =
+            QueueMemory { ever_had_jobs: false, id_counter: None, epoch_began: at(9_000), ..memory() };
+        assert_eq!(trust(at(5_000), &[("a", &old), ("b", &unused)], true), Trust::Proven);
+    }
+
+    #[test]
+    fn acceptance_stands_in_for_age_and_corroboration() {
+        let accepted = QueueMemory { accepted_at: Some(at(5_100)), epoch_began: at(5_000), ..memory() };
+        assert_eq!(trust(at(10), &[("a", &accepted)], false), Trust::Proven);
+    }
+}

@@ -1,0 +1,222 @@
+//! What a pass tells: the object that `once --json` prints.
+//!
+//! Every key is always present; `null` where it does not apply.
+
+use serde::Serialize;
+
+use crate::decision::DecisionKind;
+use crate::outcome::Outcome;
+use crate::sighting::Sighting;
+use crate::source::SourceName;
+
+/// One pass.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// The pass itself.
+    pub pass: PassSummary,
+    /// One per source, in the order in which the handlers were loaded.
+    pub sources: Vec<SourceCounts>,
+    /// Every candidate that is not scheduled.
+    pub jobs: Vec<JobReport>,
+}
+
+/// The pass itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PassSummary {
+    /// Random; `null` if the pass did not begin.
+    pub id: Option<String>,
+    /// `null` in a dry run, or if the pass did not begin.
+    pub generation: Option<u64>,
+    /// How the lease was answered.
+    pub lease: LeaseState,
+    /// Database clock, RFC 3339; `null` if the pass did not begin.
+    pub started_at: Option<String>,
+    /// Wall time.
+    pub duration_ms: u64,
+    /// Commands sent to Redis.
+    pub redis_commands: u64,
+    /// Whether payloads were read.
+    pub scan_ran: bool,
+}
+
+/// How the lease was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LeaseState {
+    /// Ours.
+    Acquired,
+    /// Another host's.
+    Held,
+    /// Redis did not answer.
+    Unreachable,
+    /// A dry run takes none.
+    NotTaken,
+}
+
+/// The counters of one source. `candidates = scheduled + absent + unknown`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct SourceCounts {
+    /// The handler's domain.
+    pub domain: String,
+    /// The source's name.
+    pub source: String,
+    /// Rows QUEUED or PROCESSING.
+    pub live: u64,
+    /// Of those, old enough to be looked up.
+    pub candidates: u64,
+    /// Present in a queue.
+    pub scheduled: u64,
+    /// In no queue.
+    pub absent: u64,
+    /// Cannot be judged.
+    pub unknown: u64,
+    /// Put back.
+    pub requeued: u64,
+    /// Marked failed.
+    pub failed: u64,
+    /// Left, by decision.
+    pub held: u64,
+    /// Row moved on.
+    pub superseded: u64,
+    /// Row not there any more.
+    pub gone: u64,
+    /// Not allowed.
+    pub refused: u64,
+    /// May have been written.
+    pub indeterminate: u64,
+    /// Rejected by PostgreSQL.
+    pub parked: u64,
+    /// The handler failed on them.
+    pub trapped: u64,
+    /// Wait for `accept`: older than their queues' epoch.
+    pub before_epoch: u64,
+    /// Wait for `accept`: too many at once.
+    pub storm: u64,
+    /// Live rows of a type that nobody declares.
+    pub undeclared: u64,
+    /// Live rows whose `updatedAt` is in the future.
+    pub clock_skew: u64,
+    /// Active entries without a lock; never acted on.
+    pub stalled: u64,
+}
+
+/// One candidate that is not scheduled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct JobReport {
+    /// The handler's domain.
+    pub domain: String,
+    /// The source's name.
+    pub source: String,
+    /// The row's id.
+    pub id: String,
+    /// The job type; `null` if the row has none.
+    #[serde(rename = "type")]
+    pub job_type: Option<String>,
+    /// The row's status.
+    pub status: String,
+    /// What the queues say.
+    pub sighting: SightingReport,
+    /// What was decided.
+    pub decision: DecisionReport,
+    /// What became of it; `null` if nothing was tried.
+    pub outcome: Option<OutcomeReport>,
+}
+
+/// A sighting, flat.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SightingReport {
+    /// `scheduled`, `absent` or `unknown`.
+    pub kind: &'static str,
+    /// The queue that holds it.
+    pub queue: Option<String>,
+    /// Its state there.
+    pub state: Option<String>,
+    /// What an absent job left behind.
+    pub residue: Option<&'static str>,
+    /// Why it is unknown.
+    pub why: Option<String>,
+}
+
+/// A decision, flat.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DecisionReport {
+    /// Its kind.
+    pub kind: DecisionKind,
+    /// Its reason; for `none`, why there is no decision.
+    pub reason: Option<String>,
+}
+
+/// An outcome, flat.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OutcomeReport {
+    /// Its word.
+    pub kind: &'static str,
+    /// Its sentence.
+    pub why: Option<String>,
+}
+
+impl From<&Sighting> for SightingReport {
+    fn from(sighting: &Sighting) -> Self {
+        let empty = Self { kind: "absent", queue: None, state: None, residue: None, why: None };
+        match sighting {
+            Sighting::Scheduled { queue, state } => Self {
+                kind: "scheduled",
+                queue: Some(queue.clone()),
+                state: Some(state.to_string()),
+                ..empty
+            },
+            Sighting::Absent { residue } => Self { residue: Some(residue.word()), ..empty },
+            Sighting::Unknown { why } => Self { kind: "unknown", why: Some(why.to_string()), ..empty },
+        }
+    }
+}
+
+impl From<&Outcome> for OutcomeReport {
+    fn from(outcome: &Outcome) -> Self {
+        Self { kind: outcome.word(), why: outcome.why().map(str::to_owned) }
+    }
+}
+
+impl SourceCounts {
+    /// All zero.
+    #[must_use]
+    pub fn of(name: &SourceName) -> Self {
+        Self { domain: name.domain.clone(), source: name.source.clone(), ..Self::default() }
+    }
+
+    /// Counts one candidate's sighting.
+    pub const fn saw(&mut self, sighting: &Sighting) {
+        self.candidates += 1;
+        match sighting {
+            Sighting::Scheduled { .. } => self.scheduled += 1,
+            Sighting::Absent { .. } => self.absent += 1,
+            Sighting::Unknown { .. } => self.unknown += 1,
+        }
+    }
+
+    /// Counts one outcome; `kind` tells which of `requeued` and `failed` an applied one is.
+    pub fn ended(&mut self, outcome: &Outcome, kind: DecisionKind) {
+        let counter = match outcome {
+            Outcome::Applied if kind == DecisionKind::Requeue => &mut self.requeued,
+            Outcome::Applied => &mut self.failed,
+            Outcome::Superseded(_) => &mut self.superseded,
+            Outcome::Gone => &mut self.gone,
+            Outcome::Refused(_) => &mut self.refused,
+            Outcome::Indeterminate(_) => &mut self.indeterminate,
+            Outcome::Parked(_) => &mut self.parked,
+            Outcome::BeforeEpoch(_) => &mut self.before_epoch,
+            Outcome::Storm(_) => &mut self.storm,
+        };
+        *counter += 1;
+    }
+}
+
+impl Report {
+    /// Whether there were candidates and not one could be judged.
+    #[must_use]
+    pub fn judged_nothing(&self) -> bool {
+        let total = |count: fn(&SourceCounts) -> u64| self.sources.iter().map(count).sum::<u64>();
+        let candidates = total(|source| source.candidates);
+        candidates > 0 && candidates == total(|source| source.unknown)
+    }
+}

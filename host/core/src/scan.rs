@@ -1,0 +1,260 @@
+//! The scan: entries under other ids, matched by what their payload says.
+//!
+//! Only for what the direct look-up left unresolved, and only in the queues where an unresolved candidate may be. The
+//! pass feeds a [`Scan`] the payload of each entry it asks for; what is left at the end is absent, or in doubt.
+//!
+//! | the entry | is | and means |
+//! |---|---|---|
+//! | hash gone, id in no state any more | departed | nothing: busy queues have such ids in every scan |
+//! | hash gone, id still listed | unreadable | it might be anybody's: doubt |
+//! | payload not JSON | unreadable | the same |
+//! | JSON without the source's key | foreign | readable, and not this job |
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::candidate::Candidate;
+use crate::lookup::{CandidateIndex, RulesByQueue, rules_by_queue};
+use crate::sighting::{Doubt, EntryFault, QueueFailure, Residue, Sighting};
+use crate::snapshot::{Snapshot, State};
+use crate::source::ResolvedSource;
+
+/// Row ids from payloads kept per source as a sample of whose jobs these queues hold (see `epoch`, corroboration).
+pub const SAMPLE_MAX: usize = 50;
+
+/// What a scan saw, for the report and the ledger.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct ScanCounts {
+    /// Entries whose payload was asked for.
+    pub read: usize,
+    /// Vanished between the snapshot and the read.
+    pub departed: usize,
+    /// Readable, but nobody's.
+    pub foreign: usize,
+    /// Not readable and not accepted.
+    pub unreadable: usize,
+}
+
+/// One entry to read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its queue.
+    pub queue: String,
+    /// Where the snapshot saw it.
+    pub state: State,
+    /// Its id.
+    pub id: String,
+}
+
+/// A scan under way.
+#[derive(Debug)]
+pub struct Scan<'a> {
+    sources: &'a [ResolvedSource],
+    candidates: &'a [Candidate],
+    index: CandidateIndex<'a>,
+    rules: RulesByQueue<'a>,
+    accepted: &'a BTreeSet<(String, String)>,
+    sightings: Vec<Option<Sighting>>,
+    /// The first unreadable entry of each queue: enough to name one.
+    unreadable: BTreeMap<String, (String, EntryFault)>,
+    named: Vec<BTreeSet<String>>,
+    counts: ScanCounts,
+}
+
+impl<'a> Scan<'a> {
+    /// Begins with what the direct look-up found. `accepted` are entries the operator marked as harmless.
+    #[must_use]
+    pub fn new(
+        sources: &'a [ResolvedSource],
+        candidates: &'a [Candidate],
+        sightings: Vec<Option<Sighting>>,
+        accepted: &'a BTreeSet<(String, String)>,
+    ) -> Self {
+        Self {
+            sources,
+            candidates,
+            index: CandidateIndex::new(sources.len(), candidates),
+            rules: rules_by_queue(sources),
+            accepted,
+            sightings,
+            unreadable: BTreeMap::new(),
+            named: vec![BTreeSet::new(); sources.len()],
+            counts: ScanCounts::default(),
+        }
+    }
+
+    /// Whether any candidate is still unresolved.
+    #[must_use]
+    pub fn is_needed(&self) -> bool {
+        self.sightings.iter().any(Option::is_none)
+    }
+
+    /// The queues in which an unresolved candidate may be, in name order.
+    #[must_use]
+    pub fn queues(&self) -> BTreeSet<String> {
+        let unresolved =
+            self.sightings.iter().zip(self.candidates).filter(|(sighting, _)| sighting.is_none());
+        let sources: BTreeSet<usize> = unresolved.map(|(_, candidate)| candidate.source).collect();
+        sources
+            .into_iter()
+            .flat_map(|source| self.sources[source].declared.queues.iter().map(|queue| queue.name.clone()))
+            .collect()
+    }
+
+    /// The row ids that a queue's entries name by a current rule, per source: those that are live rows of that source
+    /// need no payload.
+    #[must_use]
+    pub fn named_by_rule(&self, queue: &str, snapshot: &Snapshot) -> BTreeMap<usize, Vec<String>> {
+        let mut by_source: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+        let entries = snapshot.queues.get(queue).into_iter().flat_map(|reading| reading.entries());
+        for (_, entry_id) in entries {
+            for (source, row_id) in self.rows_by_rule(queue, entry_id) {
+                by_source.entry(source).or_default().push(row_id);
+            }
+        }
+        by_source
+    }
+
+    /// The entries of a queue whose payload must be read, state by state, `active` last. `live` holds (source, row id)
+    /// of those ids from [`Self::named_by_rule`] that are live rows.
+    #[must_use]
+    pub fn entries(&self, queue: &str, snapshot: &Snapshot, live: &HashSet<(usize, String)>) -> Vec<Entry> {
+        let entries = snapshot.queues.get(queue).into_iter().flat_map(|reading| reading.entries());
+        entries
+            .filter(|(_, id)| !self.rows_by_rule(queue, id).any(|row| live.contains(&row)))
+            .map(|(state, id)| Entry { queue: queue.to_owned(), state, id: id.to_owned() })
+            .collect()
+    }
+
+    fn rows_by_rule(&self, queue: &str, entry_id: &str) -> impl Iterator<Item = (usize, String)> {
+        let rules = self.rules.get(queue).into_iter().flatten();
+        rules.filter_map(move |&(source, rule)| {
+            let text = rule.job_id.extract(entry_id)?;
+            Some((source, self.sources[source].id_kind.normalise(text)?))
+        })
+    }
+
+    /// Takes in one payload. Returns whether the entry must be looked for again, because its payload was gone.
+    #[must_use]
+    pub fn read(&mut self, entry: &Entry, payload: Option<&str>) -> bool {
+        self.counts.read += 1;
+        let Some(payload) = payload else { return true };
+        match serde_json::from_str::<Value>(payload) {
+            Ok(payload) => self.matched(entry, &payload),
+            Err(_) => self.doubt(entry, EntryFault::NotJson),
+        }
+        false
+    }
+
+    /// Takes in the second, atomic look at an entry whose payload was gone.
+    pub fn looked_again(&mut self, entry: &Entry, is_listed: bool) {
+        if is_listed {
+            self.doubt(entry, EntryFault::NoPayload);
+        } else {
+            self.counts.departed += 1;
+        }
+    }
+
+    fn matched(&mut self, entry: &Entry, payload: &Value) {
+        let rules = self.rules.get(entry.queue.as_str()).cloned().unwrap_or_default();
+        let mut is_foreign = true;
+        for (source, rule) in rules {
+            let text = match payload.get(&rule.payload_key) {
+                Some(Value::String(text)) => text.clone(),
+                Some(Value::Number(number)) => number.to_string(),
+                _ => continue,
+            };
+            let Some(row_id) = self.sources[source].id_kind.normalise(&text) else { continue };
+            is_foreign = false;
+            if let Some(position) = self.index.get(source, &row_id) {
+                let found = || Sighting::Scheduled { queue: entry.queue.clone(), state: entry.state };
+                self.sightings[position].get_or_insert_with(found);
+            }
+            if self.named[source].len() < SAMPLE_MAX {
+                self.named[source].insert(row_id);
+            }
+        }
+        if is_foreign {
+            self.counts.foreign += 1;
+        }
+    }
+
+    fn doubt(&mut self, entry: &Entry, fault: EntryFault) {
+        if self.accepted.contains(&(entry.queue.clone(), entry.id.clone())) {
+            return;
+        }
+        self.counts.unreadable += 1;
+        self.unreadable.entry(entry.queue.clone()).or_insert_with(|| (entry.id.clone(), fault));
+    }
+
+    /// The verdict: who was not seen is absent if every queue of its source proves it, and unknown otherwise.
+    ///
+    /// `vouched` are queues without any trace of `BullMQ` that the operator accepted as they are.
+    #[must_use]
+    pub fn finish(self, snapshot: &Snapshot, vouched: &BTreeSet<String>) -> Verdict {
+        let unseen = |candidate: &Candidate| match self.doubt_of(candidate, snapshot, vouched) {
+            Some(why) => Sighting::Unknown { why },
+            None => Sighting::Absent { residue: Residue::None },
+        };
+        let sightings = self.sightings.iter().zip(self.candidates);
+        let sightings =
+            sightings.map(|(seen, candidate)| seen.clone().unwrap_or_else(|| unseen(candidate))).collect();
+        Verdict { sightings, counts: self.counts, named: self.named }
+    }
+
+    /// The verdict when payloads could no longer be read: who was not seen is unknown.
+    #[must_use]
+    pub fn abandon(self, failure: &QueueFailure) -> Verdict {
+        let unknown = || Sighting::Unknown { why: Doubt::Redis(failure.clone()) };
+        let sightings = self.sightings.into_iter().map(|seen| seen.unwrap_or_else(unknown)).collect();
+        Verdict { sightings, counts: self.counts, named: self.named }
+    }
+
+    fn doubt_of(
+        &self,
+        candidate: &Candidate,
+        snapshot: &Snapshot,
+        vouched: &BTreeSet<String>,
+    ) -> Option<Doubt> {
+        if let Some(failure) = snapshot.server_fault() {
+            return Some(Doubt::Redis(failure));
+        }
+        self.sources[candidate.source].declared.queues.iter().find_map(|rule| {
+            let queue = rule.name.clone();
+            let Some(reading) = snapshot.queues.get(&queue) else {
+                let failure = QueueFailure::UnexpectedReply {
+                    command: "MULTI",
+                    found: format!("nothing of queue {queue:?}"),
+                };
+                return Some(Doubt::Redis(failure));
+            };
+            let excused = |flaw: &&crate::snapshot::Flaw| {
+                matches!(flaw, crate::snapshot::Flaw::NoTrace { .. }) && vouched.contains(&queue)
+            };
+            if let Some(flaw) = reading.flaws.iter().find(|flaw| !excused(flaw)) {
+                return Some(Doubt::Queue { queue, flaw: flaw.clone() });
+            }
+            let (entry_id, fault) = self.unreadable.get(&queue)?;
+            Some(Doubt::Entry { queue, entry_id: entry_id.clone(), fault: *fault })
+        })
+    }
+}
+
+/// How a look at the queues ended.
+#[derive(Debug)]
+pub struct Verdict {
+    /// One per candidate, in their order.
+    pub sightings: Vec<Sighting>,
+    /// What the scan saw.
+    pub counts: ScanCounts,
+    /// Per source, row ids that payloads named; at most [`SAMPLE_MAX`].
+    pub named: Vec<BTreeSet<String>>,
+}
+
+/// Every candidate unknown for one reason: Redis gave no snapshot at all.
+#[must_use]
+pub fn all_unknown(candidates: &[Candidate], failure: &QueueFailure) -> Vec<Sighting> {
+    candidates.iter().map(|_| Sighting::Unknown { why: Doubt::Redis(failure.clone()) }).collect()
+}

@@ -1,0 +1,189 @@
+//! What Redis said at one instant: the ids of every scheduled state of every queue of the pass.
+//!
+//! The adapter reads it in one MULTI, so it is a point in time across all queues. A reading may be *flawed*: what it
+//! does list still counts as present, but nothing may be called absent on its word.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::sighting::QueueFailure;
+
+/// The states in which BullMQ still holds a job, in the order in which payloads are read: `active` last, because an
+/// entry that moves while payloads are read moves towards `active`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// In `wait`.
+    Waiting,
+    /// In `waiting-children`: a flow parent.
+    WaitingChildren,
+    /// In `delayed`.
+    Delayed,
+    /// In `paused`: the `wait` of a paused queue before BullMQ 6.
+    Paused,
+    /// In `prioritized`.
+    Prioritized,
+    /// In `active`.
+    Active,
+}
+
+impl State {
+    /// All six, in scan order.
+    pub const ALL: [Self; 6] =
+        [Self::Waiting, Self::WaitingChildren, Self::Delayed, Self::Paused, Self::Prioritized, Self::Active];
+
+    /// The suffix of BullMQ's key.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Waiting => "wait",
+            Self::WaitingChildren => "waiting-children",
+            Self::Delayed => "delayed",
+            Self::Paused => "paused",
+            Self::Prioritized => "prioritized",
+            Self::Active => "active",
+        }
+    }
+
+    /// Whether the key is a list; the others are sorted sets.
+    #[must_use]
+    pub const fn is_list(self) -> bool {
+        matches!(self, Self::Waiting | Self::Paused | Self::Active)
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Waiting => "waiting",
+            other => other.key(),
+        })
+    }
+}
+
+/// One atomic read of all queues of the pass.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// Redis's own clock at the snapshot, milliseconds since 1970.
+    pub at_ms: u64,
+    /// The node that answered.
+    pub server: Server,
+    /// One reading per queue that was asked for.
+    pub queues: BTreeMap<String, QueueReading>,
+}
+
+/// What the node says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Server {
+    /// `master` or `slave`.
+    pub role: String,
+    /// Still loading its data.
+    pub loading: bool,
+    /// Changes with every start of the process.
+    pub run_id: String,
+    /// Changes with every failover.
+    pub replid: String,
+    /// Keys evicted for memory since the process started.
+    pub evicted_keys: u64,
+    /// E.g. `noeviction`.
+    pub maxmemory_policy: String,
+}
+
+/// What one queue held.
+#[derive(Debug, Clone, Default)]
+pub struct QueueReading {
+    /// Entry ids by state; markers (`0:…`) left out. Complete unless `flaws` says otherwise.
+    pub ids: BTreeMap<State, Vec<String>>,
+    /// The counter BullMQ raises on every add; absent if no job was ever added.
+    pub id_counter: Option<u64>,
+    /// Whether `meta` is there.
+    pub has_meta: bool,
+    /// Whether `meta` says that the queue is paused.
+    pub is_paused: bool,
+    /// The nonce in our own key, if any.
+    pub nonce: Option<String>,
+    /// A few ids of retained finished entries, newest first.
+    pub retained: Vec<String>,
+    /// What forbids to call anything absent from this queue.
+    pub flaws: Vec<Flaw>,
+}
+
+/// A reason why a queue's reading proves no absence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub enum Flaw {
+    /// A key is of another type than BullMQ's.
+    WrongType {
+        /// The whole key.
+        key: String,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// An element of the reply had an unexpected form or was an error.
+    BadReply {
+        /// The whole key.
+        key: String,
+        /// What was found, without payload.
+        found: String,
+    },
+    /// Neither `meta` nor `id`: wrong prefix, database or host, or a queue that never was.
+    NoTrace {
+        /// The prefix that was read.
+        prefix: String,
+    },
+    /// `BullMQ` Pro groups: their waiting jobs are in none of the lists we read.
+    ProGroups,
+    /// An entry id that is not UTF-8 cannot be looked at again.
+    OpaqueId,
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WrongType { key, expected } => {
+                write!(f, "key {key} is not a {expected} (WRONGTYPE): something other than BullMQ writes it")
+            }
+            Self::BadReply { key, found } => write!(f, "reply for key {key} could not be used: {found}"),
+            Self::NoTrace { prefix } => write!(
+                f,
+                "neither `id` nor `meta` exists under prefix {prefix:?}: check [redis] url and prefix, \
+                 or accept the queue if it is new"
+            ),
+            Self::ProGroups => f.write_str("it holds BullMQ Pro groups, which this version cannot read"),
+            Self::OpaqueId => f.write_str("an entry's id is not UTF-8"),
+        }
+    }
+}
+
+impl Snapshot {
+    /// Why this node may not prove an absence, if it may not.
+    #[must_use]
+    pub fn server_fault(&self) -> Option<QueueFailure> {
+        if self.server.loading {
+            return Some(QueueFailure::Loading);
+        }
+        (self.server.role != "master").then(|| QueueFailure::NotMaster { role: self.server.role.clone() })
+    }
+
+    /// How many ids all queues hold together.
+    #[must_use]
+    pub fn ids_total(&self) -> usize {
+        self.queues.values().flat_map(|queue| queue.ids.values()).map(Vec::len).sum()
+    }
+}
+
+impl QueueReading {
+    /// Every scheduled entry, `active` last.
+    pub fn entries(&self) -> impl Iterator<Item = (State, &str)> {
+        State::ALL
+            .into_iter()
+            .flat_map(|state| self.ids.get(&state).into_iter().flatten().map(move |id| (state, id.as_str())))
+    }
+}
+
+/// Whether an id in a list is one of `BullMQ`'s markers and no job.
+#[must_use]
+pub fn is_marker(entry_id: &str) -> bool {
+    entry_id.starts_with("0:")
+}

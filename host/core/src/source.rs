@@ -1,0 +1,156 @@
+//! A source as the pass uses it: what the handler declared, joined with what the catalog and the grants say.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::manifest::{ParentChange, Source};
+
+/// `domain/source`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct SourceName {
+    /// The handler's domain.
+    pub domain: String,
+    /// The source within it.
+    pub source: String,
+}
+
+impl fmt::Display for SourceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.domain, self.source)
+    }
+}
+
+/// What the operator lets the host do for a handler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Standing {
+    /// Granted: its orphans are acted on.
+    Active,
+    /// Loaded without a grants entry: judged and planned, never acted on.
+    Observed,
+}
+
+/// A declared source whose tables and columns exist.
+#[derive(Debug, Clone)]
+pub struct ResolvedSource {
+    /// Its full name.
+    pub name: SourceName,
+    /// What the handler declared.
+    pub declared: Source,
+    /// Type of the id column.
+    pub id_kind: IdKind,
+    /// Types of every column the manifest names.
+    pub types: ColumnTypes,
+    /// Whether its orphans may be acted on.
+    pub standing: Standing,
+    /// SHA-256 of the component, hex.
+    pub component_digest: String,
+}
+
+/// SQL types by table and column, as `format_type` prints them, e.g. `timestamp(3) without time zone`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ColumnTypes(BTreeMap<(String, String), String>);
+
+impl ColumnTypes {
+    /// Remembers a column's type.
+    pub fn insert(&mut self, table: &str, column: &str, sql_type: &str) {
+        self.0.insert((table.to_owned(), column.to_owned()), sql_type.to_owned());
+    }
+
+    /// The type of a column, if the catalog has it.
+    #[must_use]
+    pub fn get(&self, table: &str, column: &str) -> Option<&str> {
+        self.0.get(&(table.to_owned(), column.to_owned())).map(String::as_str)
+    }
+}
+
+/// The types an id column may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum IdKind {
+    /// `text` or `varchar`.
+    Text,
+    /// `uuid`.
+    Uuid,
+    /// `bigint` or `integer`.
+    Bigint,
+}
+
+impl IdKind {
+    /// The text PostgreSQL prints for this id, if `text` can be an id of this kind.
+    ///
+    /// Lenient on purpose: a UUID in capitals or a padded number names the same row, and to find an entry is the safe answer.
+    #[must_use]
+    pub fn normalise(self, text: &str) -> Option<String> {
+        match self {
+            Self::Text => (!text.is_empty()).then(|| text.to_owned()),
+            Self::Uuid => uuid::Uuid::try_parse(text).ok().map(|id| id.hyphenated().to_string()),
+            Self::Bigint => text.parse::<i64>().ok().map(|id| id.to_string()),
+        }
+    }
+}
+
+/// Another source's live rows that map to the same parent column: while one exists, the parent is left alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sibling {
+    /// Job table of the sibling's source.
+    pub table: String,
+    /// Its id column.
+    pub id: String,
+    /// Its column that holds the parent's key.
+    pub job_column: String,
+    /// Its status column.
+    pub status_column: String,
+    /// The two live statuses.
+    pub live: [String; 2],
+    /// Type column and the types that map to this parent column; `None`: all rows do.
+    pub types: Option<(String, Vec<String>)>,
+}
+
+/// Every kind of job row, over all sources, that maps to the parent column `change` would write.
+#[must_use]
+pub fn siblings(sources: &[ResolvedSource], change: &ParentChange) -> Vec<Sibling> {
+    sources.iter().flat_map(|source| siblings_in(&source.declared, change)).collect()
+}
+
+fn siblings_in(source: &Source, change: &ParentChange) -> Vec<Sibling> {
+    let mut by_column: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for job_type in &source.job_types {
+        for own in job_type.on_fail.iter().chain(&job_type.on_requeue) {
+            let types = (own.table == change.table && own.status_column == change.status_column)
+                .then(|| by_column.entry(&own.job_column).or_default());
+            if let Some(types) = types.filter(|types| !types.contains(&job_type.name)) {
+                types.push(job_type.name.clone());
+            }
+        }
+    }
+    by_column
+        .into_iter()
+        .map(|(job_column, types)| Sibling {
+            table: source.table.table.clone(),
+            id: source.table.id.clone(),
+            job_column: job_column.to_owned(),
+            status_column: source.table.status.clone(),
+            live: [source.table.queued.clone(), source.table.processing.clone()],
+            types: source.table.job_type.clone().map(|column| (column, types)),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_normalise_to_the_text_of_their_column() {
+        let upper = "6F9619FF-8B86-D011-B42D-00CF4FC964FF";
+        assert_eq!(IdKind::Uuid.normalise(upper), Some(upper.to_lowercase()));
+        assert_eq!(IdKind::Uuid.normalise("5"), None);
+        assert_eq!(IdKind::Bigint.normalise("05"), Some("5".to_owned()));
+        assert_eq!(IdKind::Bigint.normalise("five"), None);
+        assert_eq!(IdKind::Text.normalise("A"), Some("A".to_owned()));
+        assert_eq!(IdKind::Text.normalise(""), None);
+    }
+}
