@@ -13,7 +13,6 @@ pub mod bindings {
         path: "../../wit/v0.1",
         world: "handler",
         pub_export_macro: true,
-        default_bindings_module: "salvage_handler_sdk::wasm::bindings",
     });
 }
 

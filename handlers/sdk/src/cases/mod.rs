@@ -19,7 +19,7 @@
 //!   `{"kind": "none", "reason"}` where `decide` returns an error.
 //!
 //! Beside comparing, the runner holds the manifest, each case and each decision against the rules that the host
-//! enforces ([`rules`]), so that a case cannot pass here and be refused there. It also wants a case for each job type.
+//! enforces (`rules.rs`), so that a case cannot pass here and be refused there. It also wants a case for each job type.
 
 mod diff;
 mod file;
