@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::candidate::Candidate;
 use crate::decision::{Requeue, Ruling};
-use crate::manifest::{JobType, ParentChange};
+use crate::manifest::{JobType, ParentChange, QueueRule, Source};
 use crate::outcome::Outcome;
 use crate::source::{ResolvedSource, Sibling, siblings};
 
@@ -40,6 +40,13 @@ pub struct Place {
     pub queue: String,
     /// The entry's id there.
     pub entry_id: String,
+}
+
+/// Every place where a row's job would be, in the order of the source's queues.
+#[must_use]
+pub fn places(source: &Source, row_id: &str) -> Vec<Place> {
+    let place = |rule: &QueueRule| Place { queue: rule.name.clone(), entry_id: rule.job_id.render(row_id) };
+    source.queues.iter().map(place).collect()
 }
 
 /// The job's new state.
@@ -94,16 +101,12 @@ pub fn act(
         }
         Ruling::Hold { .. } | Ruling::Refused { .. } => return None,
     };
-    let place = |queue: &crate::manifest::QueueRule| Place {
-        queue: queue.name.clone(),
-        entry_id: queue.job_id.render(row_id),
-    };
     Some(Act {
         candidate: candidate.clone(),
         change,
         parent: parent.map(|change| ParentAct { siblings: siblings(sources, &change), change }),
         inputs_digest: inputs_digest.to_owned(),
-        places: source.queues.iter().map(place).collect(),
+        places: places(source, row_id),
     })
 }
 

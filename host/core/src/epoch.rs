@@ -48,6 +48,14 @@ pub struct QueueMemory {
     pub accepted_at: Option<Timestamp>,
 }
 
+impl QueueMemory {
+    /// The memory once its next nonce is known to be written: nothing else will do any more.
+    #[must_use]
+    pub fn expecting_next(&self) -> Self {
+        Self { nonce: self.nonce_next.clone(), nonce_next: None, ..self.clone() }
+    }
+}
+
 /// What a new snapshot means for a queue's epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Continuity {

@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use crate::candidate::Candidate;
 use crate::lookup::{CandidateIndex, RulesByQueue, rules_by_queue};
+use crate::manifest::QueueRule;
 use crate::sighting::{Doubt, EntryFault, QueueFailure, Residue, Sighting};
 use crate::snapshot::{Snapshot, State};
 use crate::source::ResolvedSource;
@@ -59,7 +60,7 @@ pub struct Scan<'a> {
     sightings: Vec<Option<Sighting>>,
     /// The first unreadable entry of each queue: enough to name one.
     unreadable: BTreeMap<String, (String, EntryFault)>,
-    named: Vec<BTreeSet<String>>,
+    named: Vec<BTreeMap<String, String>>,
     counts: ScanCounts,
 }
 
@@ -80,7 +81,7 @@ impl<'a> Scan<'a> {
             accepted,
             sightings,
             unreadable: BTreeMap::new(),
-            named: vec![BTreeSet::new(); sources.len()],
+            named: vec![BTreeMap::new(); sources.len()],
             counts: ScanCounts::default(),
         }
     }
@@ -161,19 +162,14 @@ impl<'a> Scan<'a> {
         let rules = self.rules.get(entry.queue.as_str()).cloned().unwrap_or_default();
         let mut is_foreign = true;
         for (source, rule) in rules {
-            let text = match payload.get(&rule.payload_key) {
-                Some(Value::String(text)) => text.clone(),
-                Some(Value::Number(number)) => number.to_string(),
-                _ => continue,
-            };
-            let Some(row_id) = self.sources[source].id_kind.normalise(&text) else { continue };
+            let Some(row_id) = named_row(payload, &self.sources[source], rule) else { continue };
             is_foreign = false;
             if let Some(position) = self.index.get(source, &row_id) {
                 let found = || Sighting::Scheduled { queue: entry.queue.clone(), state: entry.state };
                 self.sightings[position].get_or_insert_with(found);
             }
             if self.named[source].len() < SAMPLE_MAX {
-                self.named[source].insert(row_id);
+                self.named[source].insert(row_id, entry.queue.clone());
             }
         }
         if is_foreign {
@@ -242,6 +238,17 @@ impl<'a> Scan<'a> {
     }
 }
 
+/// The row id a payload names under a source's key, in the column's form. A JSON number names the row of its text.
+#[must_use]
+pub fn named_row(payload: &Value, source: &ResolvedSource, rule: &QueueRule) -> Option<String> {
+    let text = match payload.get(&rule.payload_key)? {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        _ => return None,
+    };
+    source.id_kind.normalise(&text)
+}
+
 /// How a look at the queues ended.
 #[derive(Debug)]
 pub struct Verdict {
@@ -249,8 +256,8 @@ pub struct Verdict {
     pub sightings: Vec<Sighting>,
     /// What the scan saw.
     pub counts: ScanCounts,
-    /// Per source, row ids that payloads named; at most [`SAMPLE_MAX`].
-    pub named: Vec<BTreeSet<String>>,
+    /// Per source, row ids that payloads named, with the queue that holds the entry; at most [`SAMPLE_MAX`].
+    pub named: Vec<BTreeMap<String, String>>,
 }
 
 /// Every candidate unknown for one reason: Redis gave no snapshot at all.

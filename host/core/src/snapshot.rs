@@ -174,6 +174,12 @@ impl Snapshot {
 }
 
 impl QueueReading {
+    /// Whether BullMQ ever wrote here.
+    #[must_use]
+    pub const fn has_trace(&self) -> bool {
+        self.has_meta || self.id_counter.is_some()
+    }
+
     /// Every scheduled entry, `active` last.
     pub fn entries(&self) -> impl Iterator<Item = (State, &str)> {
         State::ALL

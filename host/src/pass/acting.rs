@@ -1,0 +1,253 @@
+//! The second look, and then the writes: one transaction per job, the queue last.
+
+use std::cell::Cell;
+
+use futures_util::StreamExt;
+use salvage_core::act::{ACTS_CONCURRENT, Act, STATEMENT_TIMEOUT, act};
+use salvage_core::epoch::{Continuity, follow};
+use salvage_core::ledger::Intent;
+use salvage_core::outcome::Outcome;
+use salvage_core::settings::spread;
+use salvage_core::sighting::{Doubt, Sighting};
+use salvage_core::source::Standing;
+
+use super::gather::Gathered;
+use super::known::Known;
+use super::look::Look;
+use super::{Case, Licence, Pass};
+use crate::ports::{Clock, HeldJob, Hold, Jobs, Ledger, Outside, QueueTerms, Queues, StoreFailure};
+
+impl<O: Outside> Pass<'_, O> {
+    /// Acts on every case that is to be acted on; each gets its outcome.
+    pub(crate) async fn act(
+        &self,
+        gathered: &Gathered,
+        known: &Known,
+        cases: &mut [Case],
+    ) -> Result<(), StoreFailure> {
+        refuse_observed(gathered, cases);
+        let Some(licence) = &self.licence else { return Ok(()) };
+        let Some(second) = self.look_again(gathered, known, cases).await? else { return Ok(()) };
+        let acts = self.acts(gathered, cases);
+        if acts.is_empty() || self.stop.is_requested() {
+            return Ok(());
+        }
+        let intents: Vec<Intent> = acts.iter().map(|(index, _)| intent(gathered, &cases[*index])).collect();
+        self.outside.ledger().intend(&licence.pass_id, &licence.fence, &intents).await?;
+        let outcomes = self.carry_out(gathered, known, &second, licence, &acts, cases).await;
+        let mut unneeded = Vec::new();
+        for (((index, _), outcome), intent) in acts.into_iter().zip(outcomes).zip(intents) {
+            if outcome.as_ref().is_none_or(Outcome::enqueued_nothing) {
+                unneeded.push(intent);
+            }
+            cases[index].outcome = outcome;
+        }
+        self.outside.ledger().withdraw(&licence.pass_id, &unneeded).await
+    }
+
+    /// Waits until the queues had time to settle, then looks again at what is to be acted on. What is not absent in both
+    /// looks is left alone: a hand-off that heals by itself. `None` if there is nothing to act on or no answer.
+    async fn look_again(
+        &self,
+        gathered: &Gathered,
+        known: &Known,
+        cases: &mut [Case],
+    ) -> Result<Option<Look>, StoreFailure> {
+        let mut orphans: Vec<&mut Case> = cases.iter_mut().filter(|case| case.is_to_act()).collect();
+        if orphans.is_empty() {
+            return Ok(None);
+        }
+        tokio::select! {
+            () = self.outside.clock().sleep(self.settings.settle) => {}
+            () = self.stop.requested() => return Ok(None),
+        }
+        let second = match self.look(&gathered.sources).await {
+            Ok(second) => second,
+            Err(failure) => {
+                for case in orphans {
+                    case.sighting = Sighting::Unknown { why: Doubt::Redis(failure.clone()) };
+                }
+                return Ok(None);
+            }
+        };
+        let candidates: Vec<_> = orphans.iter().map(|case| case.candidate.clone()).collect();
+        let judged = self.judge_by(&second, &gathered.sources, &candidates, known).await?;
+        for (case, sighting) in orphans.iter_mut().zip(judged.sightings) {
+            case.is_confirmed = matches!(sighting, Sighting::Absent { .. });
+            if !case.is_confirmed {
+                tracing::info!(
+                    source = %gathered.sources[case.candidate.source].name,
+                    candidate.id = case.candidate.token.id,
+                    "left alone: absent at the first look, not at the second"
+                );
+                case.sighting = sighting;
+            }
+        }
+        hold_back_broken(gathered, known, &second, orphans);
+        Ok(Some(second))
+    }
+
+    fn acts(&self, gathered: &Gathered, cases: &[Case]) -> Vec<(usize, Act)> {
+        let mut acts = Vec::new();
+        for (index, case) in
+            cases.iter().enumerate().filter(|(_, case)| case.is_to_act() && case.is_confirmed)
+        {
+            if acts.len() >= self.settings.acts_max as usize {
+                tracing::warn!(
+                    acts_max = self.settings.acts_max,
+                    "more orphans than one pass acts on; the rest waits"
+                );
+                break;
+            }
+            let (Some(ruling), Some(digest)) = (&case.ruling, &case.inputs_digest) else { continue };
+            let delay = spread(&self.settings.start_delay, self.outside.clock().fraction());
+            acts.extend(
+                act(&gathered.sources, &case.candidate, ruling, digest, delay).map(|act| (index, act)),
+            );
+        }
+        acts
+    }
+
+    /// One outcome per act, in their order; `None` for an act that was not begun.
+    async fn carry_out(
+        &self,
+        gathered: &Gathered,
+        known: &Known,
+        second: &Look,
+        licence: &Licence,
+        acts: &[(usize, Act)],
+        cases: &[Case],
+    ) -> Vec<Option<Outcome>> {
+        let halted = Cell::new(false);
+        let terms = QueueTerms {
+            fence: licence.fence.clone(),
+            deadline_ms: 0,
+            nonces: known.nonces(),
+            with_meta: second.with_meta(),
+        };
+        let one = |(index, act): &(usize, Act)| {
+            let (case, terms, halted) = (&cases[*index], &terms, &halted);
+            let act = act.clone();
+            async move {
+                let may_begin = licence.trusted.holds_at(self.outside.clock().now());
+                if halted.get() || self.stop.is_requested() || !may_begin {
+                    return None;
+                }
+                // Counted from before the transaction opens: PostgreSQL ends a frozen transaction after the same
+                // time, so the script never enqueues for a row that can no longer be committed.
+                let deadline_ms = self.now_of_redis(second) + millis(STATEMENT_TIMEOUT);
+                let terms = QueueTerms { deadline_ms, ..terms.clone() };
+                let outcome = self.one_act(gathered, known, licence, case, &act, &terms, halted).await;
+                self.log_act(gathered, case, &outcome);
+                Some(outcome)
+            }
+        };
+        futures_util::stream::iter(acts).map(one).buffered(ACTS_CONCURRENT).collect().await
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "an act is where every thread of the pass comes together")]
+    async fn one_act(
+        &self,
+        gathered: &Gathered,
+        known: &Known,
+        licence: &Licence,
+        case: &Case,
+        act: &Act,
+        terms: &QueueTerms,
+        halted: &Cell<bool>,
+    ) -> Outcome {
+        let source = &gathered.sources[case.candidate.source];
+        let entry = self.entry(gathered, known, None, case, Some(&Outcome::Applied));
+        let held = match self.outside.jobs().hold(source, act, &licence.fence, &entry).await {
+            Ok(Hold::Held(held)) => held,
+            Ok(Hold::Not(outcome)) => return outcome,
+            Err(failure) => {
+                // The next act would meet the same: what is left waits for the next pass.
+                halted.set(!failure.is_local());
+                return Outcome::Refused(failure.to_string());
+            }
+        };
+        // The queue comes last: everything that PostgreSQL can refuse has been refused by now.
+        match self.outside.queues().act(act, terms).await {
+            Ok(answer) => match answer.obstacle() {
+                None => match held.commit().await {
+                    Ok(()) => Outcome::Applied,
+                    Err(failure) => {
+                        Outcome::Indeterminate(format!("the commit was not confirmed: {failure}"))
+                    }
+                },
+                Some(outcome) => {
+                    held.roll_back().await;
+                    outcome
+                }
+            },
+            Err(failure) => {
+                held.roll_back().await;
+                if failure.is_indeterminate() {
+                    Outcome::Indeterminate(format!("the queue did not confirm: {failure}"))
+                } else {
+                    Outcome::Refused(failure.to_string())
+                }
+            }
+        }
+    }
+
+    fn log_act(&self, gathered: &Gathered, case: &Case, outcome: &Outcome) {
+        let generation = self.licence.as_ref().map(|licence| licence.fence.generation);
+        tracing::info!(
+            source = %gathered.sources[case.candidate.source].name,
+            candidate.id = case.candidate.token.id,
+            candidate.r#type = case.candidate.job_type,
+            decision = ?case.decision.kind,
+            reason = case.decision.reason,
+            outcome = outcome.word(),
+            why = outcome.why(),
+            generation,
+            "act"
+        );
+    }
+}
+
+fn intent(gathered: &Gathered, case: &Case) -> Intent {
+    Intent {
+        source: gathered.sources[case.candidate.source].name.clone(),
+        job_id: case.candidate.token.id.clone(),
+        is_requeue: case.decision.kind == salvage_core::decision::DecisionKind::Requeue,
+    }
+}
+
+/// An observed handler's orphans are judged and planned, never acted on.
+fn refuse_observed(gathered: &Gathered, cases: &mut [Case]) {
+    for case in cases.iter_mut().filter(|case| case.is_to_act()) {
+        let source = &gathered.sources[case.candidate.source];
+        if source.standing == Standing::Observed {
+            let domain = &source.name.domain;
+            let why = format!(
+                "observed only: there is no [handler.{domain}.grants]; `salvage handler check` prints one"
+            );
+            case.outcome = Some(Outcome::Refused(why));
+        }
+    }
+}
+
+/// Redis may have lost data between the two looks: then the second one proves nothing, however often it is repeated.
+fn hold_back_broken(gathered: &Gathered, known: &Known, second: &Look, orphans: Vec<&mut Case>) {
+    for case in orphans {
+        let declared = &gathered.sources[case.candidate.source].declared;
+        let broken = declared.queues.iter().find_map(|rule| {
+            let memory = known.memories.get(&rule.name)?;
+            let reading = second.snapshot.queues.get(&rule.name)?;
+            match follow(Some(&memory.expecting_next()), reading, &second.snapshot.server) {
+                Continuity::Broken(why) => Some(format!("queue {:?}: {why}", rule.name)),
+                Continuity::FirstContact | Continuity::Continues => None,
+            }
+        });
+        if let Some(why) = broken.filter(|_| case.is_to_act()) {
+            case.outcome = Some(Outcome::BeforeEpoch(why));
+        }
+    }
+}
+
+fn millis(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

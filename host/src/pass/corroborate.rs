@@ -1,0 +1,120 @@
+//! Whether these queues are this application's at all: was any job of a source ever seen in them?
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use salvage_core::manifest::QueueRule;
+use salvage_core::scan::SAMPLE_MAX;
+use salvage_core::sighting::Sighting;
+use salvage_core::snapshot::QueueReading;
+use salvage_core::source::{ResolvedSource, SourceName};
+
+use super::gather::Gathered;
+use super::judge::Judged;
+use super::known::Known;
+use super::{Pass, log_failure};
+use crate::ports::{Jobs, Ledger, Outside, Queues, StoreFailure};
+
+impl<O: Outside> Pass<'_, O> {
+    /// The sources of which an entry was seen in this epoch, in this pass or an earlier one. What is new is recorded.
+    ///
+    /// Free where a candidate was just found; otherwise a sample is asked for, and only for sources with orphans.
+    pub(crate) async fn corroborate(
+        &self,
+        gathered: &Gathered,
+        known: &Known,
+        judged: &Judged,
+    ) -> Result<BTreeSet<usize>, StoreFailure> {
+        let Ok(look) = &known.look else { return Ok(BTreeSet::new()) };
+        let recorded = self.outside.ledger().corroborated().await?;
+        let mut corroborated = BTreeSet::new();
+        let mut seen: Vec<(SourceName, String)> = Vec::new();
+        for (index, source) in gathered.sources.iter().enumerate() {
+            // A record may stem from an epoch that ended just now, which a dry run does not write down.
+            let goes_on = source.declared.queues.iter().any(|rule| known.continued.contains(&rule.name));
+            if recorded.contains(&source.name) && goes_on {
+                corroborated.insert(index);
+                continue;
+            }
+            let own =
+                || gathered.candidates.iter().zip(&judged.sightings).filter(|(of, _)| of.source == index);
+            let found = own().find_map(|(_, sighting)| match sighting {
+                Sighting::Scheduled { queue, .. } => Some(queue.clone()),
+                Sighting::Absent { .. } | Sighting::Unknown { .. } => None,
+            });
+            let has_orphans = own().any(|(_, sighting)| matches!(sighting, Sighting::Absent { .. }));
+            let found = match found {
+                None if has_orphans => {
+                    self.sample(source, &judged.named[index], &look.snapshot.queues).await?
+                }
+                found => found,
+            };
+            if let Some(queue) = found {
+                corroborated.insert(index);
+                seen.push((source.name.clone(), queue));
+            }
+        }
+        if self.licence.is_some() && !seen.is_empty() {
+            let now = self.outside.jobs().now().await?;
+            self.outside.ledger().corroborate(&seen, now).await?;
+        }
+        Ok(corroborated)
+    }
+
+    /// A queue that holds an entry whose id or payload names an existing row of the source, in whatever status.
+    async fn sample(
+        &self,
+        source: &ResolvedSource,
+        named: &BTreeMap<String, String>,
+        queues: &BTreeMap<String, QueueReading>,
+    ) -> Result<Option<String>, StoreFailure> {
+        let jobs = self.outside.jobs();
+        let ids: Vec<String> = named.keys().cloned().collect();
+        if !ids.is_empty() && jobs.any_exists(source, &ids).await? {
+            return Ok(named.values().next().cloned());
+        }
+        for rule in &source.declared.queues {
+            let Some(reading) = queues.get(&rule.name) else { continue };
+            let by_id = row_ids_by_rule(source, rule, reading);
+            if !by_id.is_empty() && jobs.any_exists(source, &by_id).await? {
+                return Ok(Some(rule.name.clone()));
+            }
+            let by_payload = self.row_ids_by_payload(source, rule, &reading.retained).await;
+            if !by_payload.is_empty() && jobs.any_exists(source, &by_payload).await? {
+                return Ok(Some(rule.name.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn row_ids_by_payload(
+        &self,
+        source: &ResolvedSource,
+        rule: &QueueRule,
+        entry_ids: &[String],
+    ) -> Vec<String> {
+        if entry_ids.is_empty() {
+            return vec![];
+        }
+        match self.outside.queues().payloads(&rule.name, entry_ids).await {
+            Ok(payloads) => {
+                payloads.iter().flatten().filter_map(|payload| row_id_in(payload, source, rule)).collect()
+            }
+            Err(failure) => {
+                log_failure("retained entries could not be read; the source stays uncorroborated", &failure);
+                vec![]
+            }
+        }
+    }
+}
+
+fn row_ids_by_rule(source: &ResolvedSource, rule: &QueueRule, reading: &QueueReading) -> Vec<String> {
+    let scheduled = reading.entries().map(|(_, id)| id);
+    let retained = reading.retained.iter().map(String::as_str);
+    let row_id = |entry_id: &str| source.id_kind.normalise(rule.job_id.extract(entry_id)?);
+    scheduled.chain(retained).filter_map(row_id).take(SAMPLE_MAX).collect()
+}
+
+fn row_id_in(payload: &str, source: &ResolvedSource, rule: &QueueRule) -> Option<String> {
+    let payload: serde_json::Value = serde_json::from_str(payload).ok()?;
+    salvage_core::scan::named_row(&payload, source, rule)
+}

@@ -1,0 +1,153 @@
+//! Asks the handlers what shall become of each orphan, and rules on their answers.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use salvage_core::decision::{self, Circumstances, DecisionKind, Ruling};
+use salvage_core::outcome::Outcome;
+use salvage_core::sighting::{Residue, Sighting};
+use salvage_core::source::{ResolvedSource, SourceName};
+
+use super::gather::Gathered;
+use super::known::Known;
+use super::{Case, Decided, Pass};
+use crate::ports::{
+    Answer, HandlerFault, Handlers, JobInputs, Jobs, Ledger, Outside, Question, StoreFailure,
+};
+
+/// After so many timeouts of one domain in one pass it is not asked again: each costs its whole time limit, and the
+/// lease runs.
+const TIMEOUTS_MAX: u32 = 10;
+
+impl<O: Outside> Pass<'_, O> {
+    /// Decides every orphan, source by source, a page of inputs at a time.
+    pub(crate) async fn decide(
+        &self,
+        gathered: &Gathered,
+        known: &Known,
+        cases: &mut [Case],
+    ) -> Result<(), StoreFailure> {
+        let Ok(look) = &known.look else { return Ok(()) };
+        let mut timeouts: BTreeMap<String, u32> = BTreeMap::new();
+        for (index, source) in gathered.sources.iter().enumerate() {
+            let mut orphans: Vec<&mut Case> =
+                cases.iter_mut().filter(|case| case.is_absent() && case.candidate.source == index).collect();
+            let timeouts = timeouts.entry(source.name.domain.clone()).or_default();
+            for page in orphans.chunks_mut(self.settings.page_size as usize) {
+                match self.decide_page(source, gathered.now, self.now_of_redis(look), page, timeouts).await {
+                    Err(failure) if failure.is_local() => {
+                        tracing::error!(source = %source.name, %failure, "inputs could not be read; these orphans wait");
+                        for case in page {
+                            case.decision = undecided(format!("inputs could not be read: {failure}"), true);
+                        }
+                    }
+                    other => other?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn decide_page(
+        &self,
+        source: &ResolvedSource,
+        now: Timestamp,
+        redis_now_ms: u64,
+        page: &mut [&mut Case],
+        timeouts: &mut u32,
+    ) -> Result<(), StoreFailure> {
+        let jobs: Vec<(SourceName, String)> =
+            page.iter().map(|case| (source.name.clone(), case.candidate.token.id.clone())).collect();
+        let since = now.checked_sub(self.settings.recoveries_window).unwrap_or(Timestamp::MIN);
+        let recoveries = self.outside.ledger().recoveries(&jobs, since).await?;
+        let tokens: Vec<_> = page.iter().map(|case| &case.candidate.token).collect();
+        let inputs = self.outside.jobs().inputs(source, &tokens).await?;
+        for ((case, inputs), recoveries) in page.iter_mut().zip(inputs).zip(recoveries) {
+            let Some(inputs) = inputs else {
+                case.decision = undecided("the row changed before its inputs were read".to_owned(), false);
+                case.outcome = Some(Outcome::Superseded("the row changed since it was listed".to_owned()));
+                continue;
+            };
+            if *timeouts >= TIMEOUTS_MAX {
+                let why = format!("not asked: the handler timed out {TIMEOUTS_MAX} times in this pass");
+                case.decision = undecided(why, true);
+                continue;
+            }
+            let fault = self.decide_one(source, redis_now_ms, case, &inputs, recoveries).await;
+            *timeouts += u32::from(matches!(fault, Some(HandlerFault::Timeout { .. })));
+        }
+        Ok(())
+    }
+
+    async fn decide_one(
+        &self,
+        source: &ResolvedSource,
+        redis_now_ms: u64,
+        case: &mut Case,
+        inputs: &JobInputs,
+        recoveries: u32,
+    ) -> Option<HandlerFault> {
+        let Sighting::Absent { residue } = &case.sighting else { return None };
+        let question = Question { candidate: &case.candidate, source, inputs, residue, recoveries };
+        let Answer { decision, took } = self.outside.handlers().decide(&question).await;
+        case.decide_took = Some(took);
+        case.inputs_digest = Some(inputs.digest.clone());
+        match decision {
+            Ok(decision) => {
+                let residue = residue.clone();
+                let ruling =
+                    rule(decision, source, case, &residue, redis_now_ms, inputs, recoveries, self.settings);
+                note(case, ruling);
+                None
+            }
+            Err(fault) => {
+                let id = &case.candidate.token.id;
+                tracing::error!(source = %source.name, candidate.id = id, %fault, "handler {} gave no decision", source.name.domain);
+                case.decision = undecided(fault.to_string(), true);
+                Some(fault)
+            }
+        }
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "each is one circumstance of the ruling")]
+fn rule(
+    decision: decision::Decision,
+    source: &ResolvedSource,
+    case: &Case,
+    residue: &Residue,
+    redis_now_ms: u64,
+    inputs: &JobInputs,
+    recoveries: u32,
+    settings: &salvage_core::settings::PassSettings,
+) -> Ruling {
+    let truncated_input = inputs.reads.iter().find(|input| input.truncated).map(|input| input.name.as_str());
+    let circumstances = Circumstances {
+        candidate: &case.candidate,
+        source: &source.declared,
+        residue,
+        redis_now_ms,
+        recoveries,
+        truncated_input,
+    };
+    decision::rule(decision, &circumstances, settings)
+}
+
+/// Writes a ruling into its case.
+fn note(case: &mut Case, ruling: Ruling) {
+    let (kind, reason) = match &ruling {
+        Ruling::Requeue(_) => (DecisionKind::Requeue, None),
+        Ruling::Fail { reason } => (DecisionKind::Fail, Some(reason.clone())),
+        Ruling::Hold { reason } => (DecisionKind::Hold, Some(reason.clone())),
+        Ruling::Refused { why } => {
+            case.outcome = Some(Outcome::Refused(why.clone()));
+            (DecisionKind::Requeue, None)
+        }
+    };
+    case.decision = Decided { kind, reason, is_fault: false };
+    case.ruling = Some(ruling);
+}
+
+const fn undecided(why: String, is_fault: bool) -> Decided {
+    Decided { kind: DecisionKind::None, reason: Some(why), is_fault }
+}

@@ -1,0 +1,103 @@
+//! First step: what domains declare, what the tables hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use salvage_core::candidate::{self, Candidate, LiveRow, Sorted};
+use salvage_core::source::ResolvedSource;
+
+use super::Pass;
+use crate::ports::{Census, Handlers, Jobs, Outside, StoreFailure};
+
+/// Most candidates taken from one source in one pass. Reached, it is logged, and the rest waits for the next pass.
+const CANDIDATES_MAX: usize = 1_000_000;
+
+/// All that a pass read from PostgreSQL before it looked at any queue.
+pub(crate) struct Gathered {
+    /// Sources whose manifest fits the catalog, in the order of their handlers.
+    pub(crate) sources: Vec<ResolvedSource>,
+    /// The database's clock, read once: the base of every cutoff.
+    pub(crate) now: Timestamp,
+    /// Rows to look up, by source, in id order.
+    pub(crate) candidates: Vec<Candidate>,
+    /// Rows that cannot be judged: (source, row, why).
+    pub(crate) odd: Vec<(usize, LiveRow, String)>,
+    /// One per source.
+    pub(crate) census: Vec<Census>,
+}
+
+impl<O: Outside> Pass<'_, O> {
+    pub(crate) async fn gather(&self) -> Result<Gathered, StoreFailure> {
+        let jobs = self.outside.jobs();
+        let now = jobs.now().await?;
+        let (sources, misfits) = jobs.resolve(&self.outside.handlers().domains()).await?;
+        for misfit in misfits {
+            for fault in misfit.faults {
+                tracing::error!(source = %misfit.source, "source left out, its manifest does not fit the database: {fault}");
+            }
+        }
+        let declared = declared_types(&sources);
+        let mut gathered = Gathered { now, candidates: vec![], odd: vec![], census: vec![], sources };
+        for index in 0..gathered.sources.len() {
+            let source = gathered.sources[index].clone();
+            let read = self
+                .read_source(&source, index, &declared[&source.declared.table.table], &mut gathered)
+                .await;
+            match read {
+                Ok(census) => gathered.census.push(census),
+                Err(failure) if failure.is_local() => {
+                    tracing::error!(source = %source.name, %failure, "source left out of this pass");
+                    gathered.candidates.retain(|candidate| candidate.source != index);
+                    gathered.odd.retain(|(source, ..)| *source != index);
+                    gathered.census.push(Census::default());
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(gathered)
+    }
+
+    async fn read_source(
+        &self,
+        source: &ResolvedSource,
+        index: usize,
+        declared: &BTreeSet<String>,
+        into: &mut Gathered,
+    ) -> Result<Census, StoreFailure> {
+        let jobs = self.outside.jobs();
+        let census = jobs.census(source, declared, into.now).await?;
+        let before = candidate::latest_cutoff(source, into.now, self.settings.stale_after);
+        let mut after: Option<String> = None;
+        let mut taken = 0;
+        loop {
+            let rows = jobs.live_rows(source, before, after.as_deref(), self.settings.page_size).await?;
+            let is_last = rows.len() < self.settings.page_size as usize;
+            after = rows.last().map(|row| row.id.clone());
+            for row in rows {
+                match candidate::sort(&row, index, source, into.now, self.settings.stale_after) {
+                    Sorted::Candidate(candidate) => into.candidates.push(candidate),
+                    Sorted::Odd(why) => into.odd.push((index, row, why)),
+                    Sorted::Fresh | Sorted::Undeclared => continue,
+                }
+                taken += 1;
+            }
+            if taken >= CANDIDATES_MAX {
+                tracing::warn!(source = %source.name, candidates_max = CANDIDATES_MAX, "more candidates than one pass takes");
+                return Ok(census);
+            }
+            if is_last {
+                return Ok(census);
+            }
+        }
+    }
+}
+
+/// Per table, the types that any source on it declares. Without a type column every row is of the one declared type.
+fn declared_types(sources: &[ResolvedSource]) -> BTreeMap<String, BTreeSet<String>> {
+    let mut by_table: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for source in sources {
+        let types = source.declared.job_types.iter().map(|job_type| job_type.name.clone());
+        by_table.entry(source.declared.table.table.clone()).or_default().extend(types);
+    }
+    by_table
+}

@@ -1,0 +1,162 @@
+//! What is known of the queues beyond their ids: whether each queue's epoch goes on, and since when it may be believed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use salvage_core::epoch::{self, Continuity, QueueMemory, Trust};
+use salvage_core::outcome::Outcome;
+use salvage_core::sighting::QueueFailure;
+use salvage_core::snapshot::{Flaw, QueueReading};
+use salvage_core::source::ResolvedSource;
+
+use super::look::{Look, queue_names};
+use super::{Case, Pass, log_failure};
+use crate::ports::{Clock, Jobs, Ledger, Outside, Queues, StoreFailure};
+
+/// The first look and what it means.
+pub(crate) struct Known {
+    /// The snapshot, or why there is none.
+    pub(crate) look: Result<Look, QueueFailure>,
+    /// Each queue's memory after the snapshot.
+    pub(crate) memories: BTreeMap<String, QueueMemory>,
+    /// The queues whose epoch did not begin just now.
+    pub(crate) continued: BTreeSet<String>,
+    /// Entries the operator marked as harmless.
+    pub(crate) accepted_entries: BTreeSet<(String, String)>,
+}
+
+impl Known {
+    /// Queues the operator accepted as they are.
+    pub(crate) fn vouched(&self) -> BTreeSet<String> {
+        let accepted = self.memories.iter().filter(|(_, memory)| memory.accepted_at.is_some());
+        accepted.map(|(queue, _)| queue.clone()).collect()
+    }
+
+    /// The nonce each queue must hold from now on: what this pass wrote.
+    pub(crate) fn nonces(&self) -> BTreeMap<String, String> {
+        let written = self
+            .memories
+            .iter()
+            .filter_map(|(queue, memory)| Some((queue.clone(), memory.nonce_next.clone()?)));
+        written.collect()
+    }
+
+    /// Marks the orphans whose absence may not be acted on yet.
+    pub(crate) fn hold_back(
+        &self,
+        sources: &[ResolvedSource],
+        corroborated: &BTreeSet<usize>,
+        cases: &mut [Case],
+    ) {
+        let mut waiting: BTreeMap<usize, (usize, String)> = BTreeMap::new();
+        for case in cases.iter_mut().filter(|case| case.is_to_act()) {
+            let source = case.candidate.source;
+            let declared = &sources[source].declared;
+            let queues: Vec<(&str, &QueueMemory)> = declared
+                .queues
+                .iter()
+                .filter_map(|rule| Some((rule.name.as_str(), self.memories.get(&rule.name)?)))
+                .collect();
+            let trust = epoch::trust(case.candidate.updated, &queues, corroborated.contains(&source));
+            if trust != Trust::Proven {
+                waiting.entry(source).or_insert_with(|| (0, trust.to_string())).0 += 1;
+                case.outcome = Some(Outcome::BeforeEpoch(trust.to_string()));
+            }
+        }
+        for (source, (count, why)) in waiting {
+            tracing::warn!(source = %sources[source].name, orphans = count, "orphans wait for `salvage accept`: {why}");
+        }
+    }
+}
+
+impl<O: Outside> Pass<'_, O> {
+    /// Compares the look with what PostgreSQL remembers, and, unless this is a dry run, remembers it and writes fresh
+    /// nonces. PostgreSQL first: a crash in between leaves the old nonce in Redis, and both are remembered.
+    pub(crate) async fn know(
+        &self,
+        sources: &[ResolvedSource],
+        look: Result<Look, QueueFailure>,
+    ) -> Result<Known, StoreFailure> {
+        let ledger = self.outside.ledger();
+        let mut memories = ledger.queue_memories(&queue_names(sources)).await?;
+        let accepted_entries = ledger.accepted_entries().await?;
+        let mut known =
+            Known { look, memories: BTreeMap::new(), continued: BTreeSet::new(), accepted_entries };
+        let look = match &known.look {
+            Ok(look) if look.snapshot.server_fault().is_none() => look,
+            // A replica, or a node that is still loading, says nothing about what the master holds.
+            _ => {
+                known.continued = memories.keys().cloned().collect();
+                known.memories = memories;
+                return Ok(known);
+            }
+        };
+        let now = self.outside.jobs().now().await?;
+        let server = &look.snapshot.server;
+        let mut changed = BTreeMap::new();
+        for (queue, reading) in &look.snapshot.queues {
+            let before = memories.remove(queue);
+            if !tells_its_epoch(reading) {
+                known.memories.extend(before.map(|memory| (queue.clone(), memory)));
+                continue;
+            }
+            let continuity = epoch::follow(before.as_ref(), reading, server);
+            self.announce(queue, &continuity, before.as_ref(), server);
+            if continuity == Continuity::Continues {
+                known.continued.insert(queue.clone());
+            }
+            let is_accepted = before.as_ref().is_some_and(|memory| memory.accepted_at.is_some());
+            let is_marked = reading.has_trace() || is_accepted;
+            let nonce = (self.licence.is_some() && is_marked).then(|| self.outside.clock().token());
+            changed.insert(
+                queue.clone(),
+                epoch::remember(before.as_ref(), &continuity, reading, server, nonce, now),
+            );
+        }
+        if let Some(licence) = &self.licence {
+            ledger.remember_queues(&changed, Some(&licence.fence)).await?;
+        }
+        known.memories.extend(changed);
+        if self.licence.is_some()
+            && let Err(failure) = self.outside.queues().mark(&known.nonces()).await
+        {
+            log_failure(
+                "the queues could not be marked, so no absence will be believed in this pass",
+                &failure,
+            );
+            known.look = Err(failure);
+        }
+        Ok(known)
+    }
+
+    fn announce(
+        &self,
+        queue: &str,
+        continuity: &Continuity,
+        before: Option<&QueueMemory>,
+        server: &salvage_core::snapshot::Server,
+    ) {
+        match continuity {
+            Continuity::Continues => {
+                let Some(before) = before else { return };
+                if before.run_id != server.run_id || before.replid != server.replid {
+                    tracing::info!(
+                        queue,
+                        "Redis restarted or failed over and kept what it had; the epoch goes on"
+                    );
+                }
+            }
+            Continuity::FirstContact => {
+                tracing::info!(queue, "first contact with this queue; its epoch begins now")
+            }
+            Continuity::Broken(why) => tracing::error!(
+                queue,
+                "Redis may have lost entries of this queue: {why}; older orphans wait for `salvage accept {queue}`"
+            ),
+        }
+    }
+}
+
+/// Whether what a reading says of nonce and counter can be used: with a key of a wrong type it cannot.
+fn tells_its_epoch(reading: &QueueReading) -> bool {
+    reading.flaws.iter().all(|flaw| matches!(flaw, Flaw::NoTrace { .. } | Flaw::ProGroups | Flaw::OpaqueId))
+}

@@ -1,0 +1,121 @@
+//! Writes down what became of every candidate that is not scheduled.
+
+use std::collections::BTreeMap;
+
+use salvage_core::ledger::{Entry, Evidence, QueueEvidence};
+use salvage_core::outcome::Outcome;
+use salvage_core::report::SightingReport;
+use salvage_core::scan::ScanCounts;
+use salvage_core::sighting::Sighting;
+use salvage_core::source::ResolvedSource;
+
+use super::gather::Gathered;
+use super::known::Known;
+use super::{Case, Pass, rfc3339};
+use crate::ports::{Ledger, Outside, StoreFailure};
+
+/// Stories in one statement.
+const ENTRIES_PER_BATCH: usize = 500;
+
+impl<O: Outside> Pass<'_, O> {
+    /// Records every story that an act's own transaction has not recorded already.
+    pub(crate) async fn record(
+        &self,
+        gathered: &Gathered,
+        known: &Known,
+        scan: Option<ScanCounts>,
+        cases: &[Case],
+    ) -> Result<(), StoreFailure> {
+        if self.licence.is_none() {
+            return Ok(());
+        }
+        let entries: Vec<Entry> = cases
+            .iter()
+            .filter(|case| !matches!(case.sighting, Sighting::Scheduled { .. }))
+            .filter(|case| case.outcome != Some(Outcome::Applied))
+            .map(|case| self.entry(gathered, known, scan, case, case.outcome.as_ref()))
+            .collect();
+        for batch in entries.chunks(ENTRIES_PER_BATCH) {
+            self.outside.ledger().record(batch).await?;
+        }
+        Ok(())
+    }
+
+    /// One story, with the outcome it has or is about to have.
+    pub(crate) fn entry(
+        &self,
+        gathered: &Gathered,
+        known: &Known,
+        scan: Option<ScanCounts>,
+        case: &Case,
+        outcome: Option<&Outcome>,
+    ) -> Entry {
+        let source = &gathered.sources[case.candidate.source];
+        let token = &case.candidate.token;
+        let sighting = SightingReport::from(&case.sighting);
+        Entry {
+            source: source.name.clone(),
+            job_id: token.id.clone(),
+            job_type: case.candidate.job_type.clone(),
+            row: serde_json::json!({
+                "status": token.status,
+                "updatedAt": token.updated_at,
+                "xmin": token.xmin,
+            }),
+            evidence: self.evidence(source, gathered, known, scan, case),
+            sighting: sighting.kind.to_owned(),
+            sighting_why: sighting.why.or_else(|| sighting.residue.map(str::to_owned)),
+            inputs_digest: case.inputs_digest.clone(),
+            component_digest: case.inputs_digest.as_ref().map(|_| source.component_digest.clone()),
+            decision: kebab(case),
+            decision_reason: case.decision.reason.clone(),
+            outcome: outcome.map(|outcome| outcome.word().to_owned()),
+            outcome_why: outcome.and_then(Outcome::why).map(str::to_owned),
+            decide_us: case.decide_took.map(|took| u64::try_from(took.as_micros()).unwrap_or(u64::MAX)),
+        }
+    }
+
+    fn evidence(
+        &self,
+        source: &ResolvedSource,
+        gathered: &Gathered,
+        known: &Known,
+        scan: Option<ScanCounts>,
+        case: &Case,
+    ) -> Evidence {
+        let look = known.look.as_ref().ok();
+        let queue = |name: &String| {
+            let memory = known.memories.get(name);
+            let reading = look.and_then(|look| look.snapshot.queues.get(name));
+            QueueEvidence {
+                epoch_began: memory.map(|memory| rfc3339(memory.epoch_began)).unwrap_or_default(),
+                accepted: memory.is_some_and(|memory| memory.accepted_at.is_some()),
+                id_counter: reading.and_then(|reading| reading.id_counter),
+                ids: reading.map_or(0, |reading| reading.entries().count()),
+            }
+        };
+        let names = source.declared.queues.iter().map(|rule| rule.name.clone());
+        let queues: BTreeMap<String, QueueEvidence> =
+            names.map(|name| (name.clone(), queue(&name))).collect();
+        Evidence {
+            generation: self.licence.as_ref().map_or(0, |licence| licence.fence.generation),
+            cutoff_base: rfc3339(gathered.now),
+            snapshot_ms: look.map_or(0, |look| look.snapshot.at_ms),
+            run_id: look.map(|look| look.snapshot.server.run_id.clone()).unwrap_or_default(),
+            queues,
+            scan,
+            second_look: case.is_confirmed,
+        }
+    }
+}
+
+fn kebab(case: &Case) -> String {
+    use salvage_core::decision::DecisionKind;
+    match case.decision.kind {
+        DecisionKind::Requeue => "requeue",
+        DecisionKind::Fail => "fail",
+        DecisionKind::Hold => "hold",
+        DecisionKind::None => "none",
+    }
+    .to_owned()
+}
