@@ -13,10 +13,14 @@ pub(crate) fn packages(what_for: &str, packages: &[&str]) -> Result<()> {
     let wanted = packages.join(" ");
     // SAFETY: geteuid(2) always succeeds and touches no memory.
     if unsafe { libc::geteuid() } != 0 {
-        bail!("{what_for} is missing, and only root can install it: run `sudo apt-get install {wanted}`, then try again");
+        bail!(
+            "{what_for} is missing, and only root can install it: run `sudo apt-get install {wanted}`, then try again"
+        );
     }
     if tools::on_path("apt-get").is_none() {
-        bail!("{what_for} is missing, and there is no apt-get here: install {wanted} the way this system does");
+        bail!(
+            "{what_for} is missing, and there is no apt-get here: install {wanted} the way this system does"
+        );
     }
     update_once()?;
     println!("installing {wanted}");

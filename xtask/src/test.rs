@@ -38,15 +38,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     });
     drop(servers);
     // Also after failed tests: what they printed is where a leak is most likely.
-    let clean =
-        run::step("look for leaked secrets and payloads", || leaks::none_in(&[&output, &runner.report_folder()]));
+    let clean = run::step("look for leaked secrets and payloads", || {
+        leaks::none_in(&[&output, &runner.report_folder()])
+    });
     let summary = runner.summary(&output);
     println!("{summary}");
     tested.and(clean)
 }
 
 fn lints() -> Result<()> {
-    let cargo = |args: &[&str]| run::command(Command::new(paths::cargo()).args(args).current_dir(paths::root()));
+    let cargo =
+        |args: &[&str]| run::command(Command::new(paths::cargo()).args(args).current_dir(paths::root()));
     run::step("check the format", || cargo(&["fmt", "--all", "--check"]))?;
     run::step("lint", || cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
     if has_subcommand("deny") {
@@ -96,7 +98,9 @@ impl Runner {
         command.current_dir(paths::root());
         match self {
             // `--no-tests pass`: a filter may fit nothing in most packages.
-            Self::Nextest => command.args(["nextest", "run", "--workspace", "--no-fail-fast", "--no-tests", "pass"]),
+            Self::Nextest => {
+                command.args(["nextest", "run", "--workspace", "--no-fail-fast", "--no-tests", "pass"])
+            }
             Self::Cargo => command.args(["test", "--workspace", "--no-fail-fast"]),
         };
         match self {
