@@ -2,6 +2,16 @@
 //!
 //! `cargo xtask test` starts one PostgreSQL and one Redis for all tests and says where they are in the environment.
 //! A test that stops, freezes or wipes a server starts one of its own ([`Postgres::start`], [`Redis::start`]).
+//!
+//! | variable | what it holds |
+//! |---|---|
+//! | `SALVAGE_TEST_POSTGRES_URL` | superuser's URL of the shared PostgreSQL |
+//! | `SALVAGE_TEST_REDIS_URL` | URL of the shared Redis |
+//! | `SALVAGE_TEST_BIN` | path of the `salvage` binary, a debug build |
+//! | `SALVAGE_TEST_HANDLERS` | folder of the built handlers |
+//! | `SALVAGE_TEST_BULLMQ` | folder of the npm packages and the driver |
+//! | `SALVAGE_TEST_OUTPUT` | folder for what processes print; searched for leaks after the run |
+//! | `SALVAGE_TEST_POSTGRES_BIN`, `SALVAGE_TEST_REDIS_SERVER` | programs of private servers; found on the PATH if not set |
 
 use anyhow::{Context, Result, bail};
 use salvage_services::postgres::{psql, url_of_database};

@@ -40,7 +40,5 @@ fn update_once() -> Result<()> {
 fn apt_get() -> Command {
     let mut command = Command::new("apt-get");
     command.arg("--quiet").env("DEBIAN_FRONTEND", "noninteractive");
-    // Tells Debian's scripts not to start the packaged services: we want the programs, not one more server.
-    command.env("RUNLEVEL", "1");
     command
 }
