@@ -1,8 +1,12 @@
 #![doc = include_str!("../README.md")]
 
+pub mod cli;
+pub mod clock;
+pub mod command;
 pub mod pass;
 pub mod ports;
 pub mod postgres;
 pub mod redis;
+pub mod schedule;
 pub mod stop;
 pub mod wasm;

@@ -86,6 +86,19 @@ pub enum DecisionKind {
     None,
 }
 
+impl DecisionKind {
+    /// The word of the design.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Requeue => "requeue",
+            Self::Fail => "fail",
+            Self::Hold => "hold",
+            Self::None => "none",
+        }
+    }
+}
+
 /// What the host knows of an orphan when it rules.
 #[derive(Debug)]
 pub struct Circumstances<'a> {

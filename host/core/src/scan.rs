@@ -19,7 +19,7 @@ use crate::candidate::Candidate;
 use crate::lookup::{CandidateIndex, RulesByQueue, rules_by_queue};
 use crate::manifest::QueueRule;
 use crate::sighting::{Doubt, EntryFault, QueueFailure, Residue, Sighting};
-use crate::snapshot::{Snapshot, State};
+use crate::snapshot::{Flaw, Snapshot, State};
 use crate::source::ResolvedSource;
 
 /// Row ids from payloads kept per source as a sample of whose jobs these queues hold (see `epoch`, corroboration).
@@ -226,9 +226,7 @@ impl<'a> Scan<'a> {
                 };
                 return Some(Doubt::Redis(failure));
             };
-            let excused = |flaw: &&crate::snapshot::Flaw| {
-                matches!(flaw, crate::snapshot::Flaw::NoTrace { .. }) && vouched.contains(&queue)
-            };
+            let excused = |flaw: &&Flaw| flaw.is_lack_of_trace() && vouched.contains(&queue);
             if let Some(flaw) = reading.flaws.iter().find(|flaw| !excused(flaw)) {
                 return Some(Doubt::Queue { queue, flaw: flaw.clone() });
             }
@@ -271,7 +269,7 @@ mod tests {
     use super::*;
     use crate::fixtures::{candidate, queue, snapshot, source};
     use crate::lookup::direct;
-    use crate::snapshot::{Flaw, QueueReading, State};
+    use crate::snapshot::QueueReading;
     use crate::source::IdKind;
 
     /// A small world: sources, candidates, queues, and what each payload holds.
