@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_failed_pass_is_repeated_sooner_and_never_later_than_the_interval() {
-        let minutes = |count| Duration::from_secs(count * 60);
+        let minutes = |count: u64| Duration::from_secs(count * 60);
         assert_eq!(pause(minutes(5), false, 0.5), minutes(5));
         assert_eq!(pause(minutes(5), true, 0.5), RETRY_AFTER);
         assert_eq!(pause(Duration::from_secs(1), true, 0.5), Duration::from_secs(1));
