@@ -5,4 +5,5 @@ pub mod ports;
 pub mod postgres;
 pub mod redis;
 pub mod secret;
+pub mod telemetry;
 pub mod wasm;
