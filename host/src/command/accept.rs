@@ -11,6 +11,7 @@ use salvage_core::snapshot::Snapshot;
 
 use super::{CommandError, Done, say};
 use crate::cli::Exit;
+use crate::pass::SCOPE;
 use crate::ports::{Clock, Handlers, Jobs, Ledger, LoadedDomain, Outside, Queues};
 
 /// Accepts queues as they are.
@@ -27,10 +28,12 @@ pub async fn queues<O: Outside>(outside: &O, asked: &[String], who: &str) -> Don
     let now = outside.jobs().now().await?;
     let before = outside.ledger().queue_memories(&queues).await?;
     let memories = accepted(&snapshot, &before, now, || outside.clock().token())?;
-    outside.ledger().remember_queues(&memories, None).await?;
+    // A pass that is under way has judged by what was true before: it ends here, and the next one begins anew.
+    let fence = outside.ledger().raise_fence(SCOPE, &outside.clock().token()).await?;
+    outside.ledger().remember_queues(&memories, Some(&fence)).await?;
     let nonces =
         memories.iter().filter_map(|(queue, memory)| Some((queue.clone(), memory.nonce_next.clone()?)));
-    outside.queues().mark(&nonces.collect()).await?;
+    outside.queues().mark(&nonces.collect(), &fence).await?;
     for queue in memories.keys() {
         outside.ledger().accepted_by(queue, who, now).await?;
         tracing::warn!(queue, who, "queue accepted: what it holds now counts as the truth");
