@@ -1,1 +1,47 @@
-fn main() {}
+//! Set-up, build and test of the whole house in one place: `cargo xtask …`.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to the terminal")]
+
+mod build;
+mod install;
+mod interrupt;
+mod leaks;
+mod paths;
+mod run;
+mod setup;
+mod test;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Set-up, build and test of Salvage")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Install what is missing: Redis, PostgreSQL, Node.js (by apt, as root), the wasm target, the npm packages
+    Setup,
+    /// Build `target/release/salvage` and `target/handlers/*.wasm`
+    Build(build::Options),
+    /// Set up, check format and lints, build, and run every test against private servers
+    Test(test::Options),
+}
+
+fn main() -> ExitCode {
+    interrupt::listen();
+    let done = match Arguments::parse().task {
+        Task::Setup => setup::run(),
+        Task::Build(options) => build::run(&options),
+        Task::Test(options) => test::run(&options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! A private redis-server.
+
+use crate::child::{Ended, Process};
+use crate::free_port::{Try, on_free_port};
+use crate::reply::ask;
+use crate::{tools, wait};
+use anyhow::{Context, Result, bail};
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Longest time from fork to the first PONG.
+const UP_WITHIN: Duration = Duration::from_secs(20);
+
+/// How a server differs from the plain one, which keeps everything in memory and never saves by itself.
+#[derive(Clone, Debug, Default)]
+pub struct RedisOptions {
+    password: Option<String>,
+    args: Vec<String>,
+}
+
+impl RedisOptions {
+    /// Clients must give this password.
+    pub fn password(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self
+    }
+
+    /// One more directive, as on the command line: `.set("--maxmemory", &["10mb"])`.
+    pub fn set(mut self, directive: &str, values: &[&str]) -> Self {
+        self.args.push(directive.to_owned());
+        self.args.extend(values.iter().map(|&value| value.to_owned()));
+        self
+    }
+
+    /// Every write is on disk before it is answered, so that even a killed server comes back with all of it.
+    pub fn durable(self) -> Self {
+        self.set("--appendonly", &["yes"]).set("--appendfsync", &["always"])
+    }
+
+    /// A replica of another private server.
+    pub fn replica_of(self, master: &Redis) -> Self {
+        self.set("--replicaof", &["127.0.0.1", &master.port.to_string()])
+    }
+}
+
+/// A running redis-server on a free loopback port; killed on drop, its folder removed.
+pub struct Redis {
+    // Dropped in this order: first the process, then its folder.
+    process: Process,
+    port: u16,
+    options: RedisOptions,
+    folder: TempDir,
+}
+
+impl Redis {
+    /// Starts a plain server: no password, no persistence.
+    pub fn start() -> Result<Self> {
+        Self::start_with(RedisOptions::default())
+    }
+
+    /// Starts a server and returns once it answers.
+    pub fn start_with(options: RedisOptions) -> Result<Self> {
+        let folder =
+            tempfile::Builder::new().prefix("salvage-redis-").tempdir().context("making Redis's folder")?;
+        let (port, process) = on_free_port(|port| {
+            let process = launch(port, folder.path(), &options)?;
+            Ok(match process {
+                Some(process) => Try::Started((port, process)),
+                None => Try::PortTaken,
+            })
+        })?;
+        Ok(Self { process, port, options, folder })
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The URL for clients; it holds the password, if there is one.
+    pub fn url(&self) -> String {
+        match &self.options.password {
+            None => format!("redis://127.0.0.1:{}", self.port),
+            Some(password) => format!("redis://:{password}@127.0.0.1:{}", self.port),
+        }
+    }
+
+    /// Runs one command as the administrator. The reply as text: arrays one element a line, nil as an empty text.
+    pub fn command(&self, words: &[&str]) -> Result<String> {
+        command(self.port, &self.options, words)
+    }
+
+    /// The last lines the server logged.
+    pub fn log_tail(&self) -> String {
+        log_tail(self.folder.path())
+    }
+
+    /// Saves everything, stops, and starts again on the same port: a restart that loses nothing, with a new run id.
+    pub fn restart_with_data(&mut self) -> Result<()> {
+        self.stop_saving()?;
+        self.start_again()
+    }
+
+    /// Kills the server and starts it again on the same port with nothing in it.
+    pub fn restart_empty(&mut self) -> Result<()> {
+        self.kill()?;
+        self.remove_data()?;
+        self.start_again()
+    }
+
+    /// Saves everything and stops. The port stays ours only by luck; `start_again` wants it back.
+    pub fn stop_saving(&mut self) -> Result<()> {
+        // The server ends instead of replying; whether it really saved and ended is seen below.
+        drop(self.command(&["SHUTDOWN", "SAVE"]));
+        self.process.wait().context("waiting for Redis to save and end")
+    }
+
+    /// Kills the server (SIGKILL): nothing is saved that was not saved before.
+    pub fn kill(&mut self) -> Result<()> {
+        self.process.end(Ended::Killed)
+    }
+
+    /// Starts the ended server again on the same port, with what is in its folder.
+    pub fn start_again(&mut self) -> Result<()> {
+        self.process = launch(self.port, self.folder.path(), &self.options)?.with_context(|| {
+            format!("port {} of the stopped Redis was taken by another process", self.port)
+        })?;
+        Ok(())
+    }
+
+    /// Freezes the server (SIGSTOP): connections stay open, nothing is answered.
+    pub fn pause(&mut self) -> Result<()> {
+        self.process.signal(libc::SIGSTOP)
+    }
+
+    /// Wakes the frozen server. What clients sent meanwhile is answered now.
+    pub fn resume(&mut self) -> Result<()> {
+        self.process.signal(libc::SIGCONT)
+    }
+
+    fn remove_data(&self) -> Result<()> {
+        let data = data_folder(self.folder.path());
+        fs::remove_dir_all(&data).with_context(|| format!("removing {}", data.display()))
+    }
+}
+
+fn data_folder(folder: &Path) -> std::path::PathBuf {
+    folder.join("data")
+}
+
+/// Starts a server on this very port and waits for its PONG. None: the port was taken.
+fn launch(port: u16, folder: &Path, options: &RedisOptions) -> Result<Option<Process>> {
+    let data = data_folder(folder);
+    fs::create_dir_all(&data).with_context(|| format!("making {}", data.display()))?;
+    let log = File::create(folder.join("log")).context("making Redis's log")?;
+    let mut command = Command::new(tools::redis_server()?);
+    command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--dir"]).arg(&data);
+    if let Some(password) = &options.password {
+        command.args(["--requirepass", password]);
+    }
+    command.args(&options.args);
+    command
+        .stdin(std::process::Stdio::null())
+        .stderr(log.try_clone().context("sharing Redis's log")?)
+        .stdout(log);
+    let mut process = Process::spawn("redis-server", command, Ended::Killed)?;
+    wait_until_up(port, folder, options, &mut process).map(|up| up.then_some(process)).with_context(|| {
+        format!("redis-server on port {port} did not come up; its log ends:\n{}", log_tail(folder))
+    })
+}
+
+/// False: it ended because the port was taken.
+fn wait_until_up(port: u16, folder: &Path, options: &RedisOptions, process: &mut Process) -> Result<bool> {
+    let mut port_taken = false;
+    wait::until("redis-server answers", UP_WITHIN, || {
+        if let Some(status) = process.ended()? {
+            port_taken = log_tail(folder).contains("Address already in use");
+            if !port_taken {
+                bail!("it ended while starting ({status})");
+            }
+            return Ok(true);
+        }
+        // A stranger on a port that was taken would answer, too: only our own process id will do.
+        let info = command(port, options, &["INFO", "server"]).unwrap_or_default();
+        Ok(info.lines().any(|line| line == format!("process_id:{}", process.pid())))
+    })?;
+    Ok(!port_taken)
+}
+
+fn command(port: u16, options: &RedisOptions, words: &[&str]) -> Result<String> {
+    match &options.password {
+        None => ask(port, &[words]),
+        Some(password) => ask(port, &[&["AUTH", password], words]),
+    }
+}
+
+fn log_tail(folder: &Path) -> String {
+    wait::tail(&folder.join("log"))
+}

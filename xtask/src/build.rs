@@ -1,0 +1,102 @@
+//! `cargo xtask build`: the host and the handlers.
+
+use crate::{paths, run, setup};
+use anyhow::{Context, Result, bail};
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The folder in `handlers/` that is no handler but what handlers share.
+const SHARED: &str = "sdk";
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Build the handlers only
+    #[arg(long)]
+    handlers: bool,
+    /// Build the host for debugging: `target/debug/salvage`
+    #[arg(long)]
+    dev: bool,
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    handlers()?;
+    if !options.handlers {
+        host(options.dev)?;
+    }
+    Ok(())
+}
+
+/// Builds the host and returns its path.
+pub(crate) fn host(dev: bool) -> Result<PathBuf> {
+    let (profile, folder) = if dev { ("dev", "debug") } else { ("release", "release") };
+    run::step(&format!("build the host ({profile})"), || {
+        let mut cargo = Command::new(paths::cargo());
+        // Of the whole workspace, so that its features are resolved as for the tests, and nothing is compiled twice.
+        cargo.args(["build", "--workspace", "--bin", "salvage", "--profile", profile]);
+        run::command(cargo.current_dir(paths::root()))?;
+        let binary = paths::target().join(folder).join("salvage");
+        println!("{}", binary.display());
+        Ok(binary)
+    })
+}
+
+/// Builds every handler to `target/handlers/NAME.wasm`.
+///
+/// In a target folder of its own: the outer cargo may hold the lock of the other, and neither throws the other's work
+/// away. Each file appears by rename, so a running host never sees half of one.
+pub(crate) fn handlers() -> Result<()> {
+    run::step("build the handlers", || {
+        let names = handler_names()?;
+        let target = paths::target().join("handlers-build");
+        let mut cargo = Command::new(paths::cargo());
+        cargo.args(["build", "--target", setup::WASM_TARGET, "--profile", "handler", "--target-dir"]).arg(&target);
+        for name in &names {
+            cargo.args(["--package", &format!("handler-{name}")]);
+        }
+        // Flags meant for the host's machine, e.g. `-C target-cpu=native`, are none for the guest's.
+        cargo.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS").current_dir(paths::root());
+        run::command(&mut cargo)?;
+        let built = target.join(setup::WASM_TARGET).join("handler");
+        let folder = paths::handlers();
+        fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+        for name in &names {
+            let file = folder.join(format!("{name}.wasm"));
+            place(&built.join(format!("handler_{}.wasm", name.replace('-', "_"))), &file)?;
+            println!("{}", file.display());
+        }
+        Ok(())
+    })
+}
+
+/// Names of the folders in `handlers/`, in name order.
+fn handler_names() -> Result<Vec<String>> {
+    let folder = paths::root().join("handlers");
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&folder).with_context(|| format!("listing {}", folder.display()))? {
+        let path = entry.with_context(|| format!("listing {}", folder.display()))?.path();
+        match path.file_name().and_then(OsStr::to_str) {
+            Some(name) if name != SHARED && path.join("Cargo.toml").is_file() => names.push(name.to_owned()),
+            _ => {}
+        }
+    }
+    if names.is_empty() {
+        bail!("{} holds no handler", folder.display());
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Copies under a temporary name, then renames. A file that is the same already is left alone, and with it the hosts
+/// that watch it.
+fn place(built: &Path, file: &Path) -> Result<()> {
+    let bytes = fs::read(built).with_context(|| format!("reading {}", built.display()))?;
+    if fs::read(file).is_ok_and(|there| there == bytes) {
+        return Ok(());
+    }
+    // Not ending in `.wasm`, so that nobody takes it for a handler.
+    let unfinished = file.with_extension("wasm.unfinished");
+    fs::write(&unfinished, bytes).with_context(|| format!("writing {}", unfinished.display()))?;
+    fs::rename(&unfinished, file).with_context(|| format!("renaming to {}", file.display()))
+}

@@ -1,0 +1,30 @@
+//! Where things are in the house.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// The workspace's root.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace's root")
+}
+
+/// Cargo's target folder.
+pub(crate) fn target() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |set| root().join(set))
+}
+
+/// The built handlers, one `.wasm` each.
+pub(crate) fn handlers() -> PathBuf {
+    target().join("handlers")
+}
+
+/// The npm side of the tests.
+pub(crate) fn bullmq() -> PathBuf {
+    root().join("tests/bullmq")
+}
+
+/// The cargo that runs us.
+pub(crate) fn cargo() -> OsString {
+    env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
