@@ -1,1 +1,3 @@
+//! Every integration test, in one binary, a module for each subject.
 
+mod support;

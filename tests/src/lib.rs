@@ -1,1 +1,8 @@
+//! What integration tests lean on: servers and databases of their own, rows of the example application, real BullMQ.
+//!
+//! Production code never uses this package. The servers themselves are started by `salvage-services`, which
+//! `cargo xtask` shares.
 
+pub mod bullmq;
+pub mod example;
+pub mod services;

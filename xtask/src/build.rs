@@ -51,7 +51,9 @@ pub(crate) fn handlers() -> Result<()> {
         let names = handler_names()?;
         let target = paths::target().join("handlers-build");
         let mut cargo = Command::new(paths::cargo());
-        cargo.args(["build", "--target", setup::WASM_TARGET, "--profile", "handler", "--target-dir"]).arg(&target);
+        cargo
+            .args(["build", "--target", setup::WASM_TARGET, "--profile", "handler", "--target-dir"])
+            .arg(&target);
         for name in &names {
             cargo.args(["--package", &format!("handler-{name}")]);
         }

@@ -13,10 +13,14 @@ pub(crate) fn packages(what_for: &str, packages: &[&str]) -> Result<()> {
     let wanted = packages.join(" ");
     // SAFETY: geteuid(2) always succeeds and touches no memory.
     if unsafe { libc::geteuid() } != 0 {
-        bail!("{what_for} is missing, and only root can install it: run `sudo apt-get install {wanted}`, then try again");
+        bail!(
+            "{what_for} is missing, and only root can install it: run `sudo apt-get install {wanted}`, then try again"
+        );
     }
     if tools::on_path("apt-get").is_none() {
-        bail!("{what_for} is missing, and there is no apt-get here: install {wanted} the way this system does");
+        bail!(
+            "{what_for} is missing, and there is no apt-get here: install {wanted} the way this system does"
+        );
     }
     update_once()?;
     println!("installing {wanted}");
@@ -36,7 +40,5 @@ fn update_once() -> Result<()> {
 fn apt_get() -> Command {
     let mut command = Command::new("apt-get");
     command.arg("--quiet").env("DEBIAN_FRONTEND", "noninteractive");
-    // Tells Debian's scripts not to start the packaged services: we want the programs, not one more server.
-    command.env("RUNLEVEL", "1");
     command
 }

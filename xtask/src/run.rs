@@ -37,7 +37,8 @@ pub(crate) fn command_recorded(command: &mut Command, folder: &Path, name: &str)
         .stderr(Stdio::piped())
         .spawn()
         .with_context(|| format!("starting {}", shown(command)))?;
-    let (stdout, stderr) = (child.stdout.take().context("no stdout")?, child.stderr.take().context("no stderr")?);
+    let (stdout, stderr) =
+        (child.stdout.take().context("no stdout")?, child.stderr.take().context("no stderr")?);
     let status = std::thread::scope(|scope| -> Result<ExitStatus> {
         let out = scope.spawn(|| copy(stdout, io::stdout(), &folder.join(format!("{name}.stdout"))));
         let err = scope.spawn(|| copy(stderr, io::stderr(), &folder.join(format!("{name}.stderr"))));

@@ -36,12 +36,17 @@ fn postgres() -> Result<()> {
 }
 
 fn wasm_target() -> Result<()> {
-    let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().context("asking rustc for its sysroot")?;
+    let sysroot = Command::new("rustc")
+        .args(["--print", "sysroot"])
+        .output()
+        .context("asking rustc for its sysroot")?;
     let sysroot = String::from_utf8(sysroot.stdout).context("rustc's sysroot is not UTF-8")?;
     let target = Path::new(sysroot.trim()).join("lib/rustlib").join(WASM_TARGET).join("lib");
     if !target.is_dir() {
         run::command(Command::new("rustup").args(["target", "add", WASM_TARGET])).with_context(|| {
-            format!("adding the target {WASM_TARGET}; without rustup, install this toolchain's rust-std for it")
+            format!(
+                "adding the target {WASM_TARGET}; without rustup, install this toolchain's rust-std for it"
+            )
         })?;
     }
     println!("wasm target     {WASM_TARGET}");

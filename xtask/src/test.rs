@@ -38,15 +38,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     });
     drop(servers);
     // Also after failed tests: what they printed is where a leak is most likely.
-    let clean =
-        run::step("look for leaked secrets and payloads", || leaks::none_in(&[&output, &runner.report_folder()]));
+    let clean = run::step("look for leaked secrets and payloads", || {
+        leaks::none_in(&[&output, &runner.report_folder()])
+    });
     let summary = runner.summary(&output);
     println!("{summary}");
     tested.and(clean)
 }
 
 fn lints() -> Result<()> {
-    let cargo = |args: &[&str]| run::command(Command::new(paths::cargo()).args(args).current_dir(paths::root()));
+    let cargo =
+        |args: &[&str]| run::command(Command::new(paths::cargo()).args(args).current_dir(paths::root()));
     run::step("check the format", || cargo(&["fmt", "--all", "--check"]))?;
     run::step("lint", || cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
     if has_subcommand("deny") {
@@ -96,8 +98,13 @@ impl Runner {
         command.current_dir(paths::root());
         match self {
             // `--no-tests pass`: a filter may fit nothing in most packages.
-            Self::Nextest => command.args(["nextest", "run", "--workspace", "--no-fail-fast", "--no-tests", "pass"]),
-            Self::Cargo => command.args(["test", "--workspace", "--no-fail-fast"]),
+            Self::Nextest => {
+                command.args(["nextest", "run", "--workspace", "--no-fail-fast", "--no-tests", "pass"])
+            }
+            // The same targets as nextest runs: everything but documentation.
+            Self::Cargo => {
+                command.args(["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"])
+            }
         };
         match self {
             Self::Nextest => command.args(filters),
@@ -116,15 +123,32 @@ impl Runner {
         }
     }
 
-    /// The runner's own last words on what passed and failed.
+    /// What passed and failed, in one line.
     fn summary(self, output: &Path) -> String {
-        let (file, mark) = match self {
-            Self::Nextest => ("runner.stderr", "Summary ["),
-            Self::Cargo => ("runner.stdout", "test result:"),
-        };
-        let text = fs::read_to_string(output.join(file)).unwrap_or_default();
-        text.lines().filter(|line| line.contains(mark)).collect::<Vec<_>>().join("\n")
+        let printed = |file: &str| fs::read_to_string(output.join(file)).unwrap_or_default();
+        match self {
+            Self::Nextest => {
+                let text = printed("runner.stderr");
+                text.lines()
+                    .rfind(|line| line.contains("Summary ["))
+                    .unwrap_or("no tests were run")
+                    .trim()
+                    .to_owned()
+            }
+            Self::Cargo => sum_of_results(&printed("runner.stdout")),
+        }
     }
+}
+
+/// Adds up the result lines that `cargo test` prints, one for each test binary.
+fn sum_of_results(text: &str) -> String {
+    let results: Vec<&str> = text.lines().filter(|line| line.starts_with("test result:")).collect();
+    let sum = |word: &str| -> u32 {
+        let counts = results.iter().flat_map(|line| line.split([';', '.']));
+        counts.filter_map(|part| part.trim().strip_suffix(word)?.trim().parse::<u32>().ok()).sum()
+    };
+    let [passed, failed, ignored] = ["passed", "failed", "ignored"].map(sum);
+    format!("{} tests run: {passed} passed, {failed} failed, {ignored} ignored", passed + failed)
 }
 
 fn has_subcommand(name: &str) -> bool {
@@ -144,4 +168,17 @@ fn empty_output_folder() -> Result<PathBuf> {
     fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
     // Absolute, because tests run in their package's folder.
     fs::canonicalize(&folder).with_context(|| format!("resolving {}", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sum_of_results;
+
+    #[test]
+    fn results_of_several_binaries_add_up() {
+        let text = "test result: ok. 6 passed; 0 failed; 0 ignored; 0 measured; 1 filtered out; finished in 3.05s\n\
+                    test a ... ok\n\
+                    test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 4 filtered out; finished in 0.00s\n";
+        assert_eq!(sum_of_results(text), "12 tests run: 10 passed, 2 failed, 0 ignored");
+    }
 }

@@ -19,6 +19,8 @@ const UP_WITHIN: Duration = Duration::from_secs(20);
 pub struct RedisOptions {
     password: Option<String>,
     args: Vec<String>,
+    /// Makes it a Sentinel: the text of its configuration, which Sentinel insists on having in a file that it rewrites.
+    sentinel: Option<String>,
 }
 
 impl RedisOptions {
@@ -43,6 +45,15 @@ impl RedisOptions {
     /// A replica of another private server.
     pub fn replica_of(self, master: &Redis) -> Self {
         self.set("--replicaof", &["127.0.0.1", &master.port.to_string()])
+    }
+
+    /// Not a store but a Sentinel that watches another private server, and alone decides to fail over after a second.
+    pub fn sentinel_of(mut self, name: &str, master: &Redis) -> Self {
+        self.sentinel = Some(format!(
+            "sentinel monitor {name} 127.0.0.1 {} 1\nsentinel down-after-milliseconds {name} 1000\n",
+            master.port
+        ));
+        self
     }
 }
 
@@ -156,6 +167,13 @@ fn launch(port: u16, folder: &Path, options: &RedisOptions) -> Result<Option<Pro
     fs::create_dir_all(&data).with_context(|| format!("making {}", data.display()))?;
     let log = File::create(folder.join("log")).context("making Redis's log")?;
     let mut command = Command::new(tools::redis_server()?);
+    if let Some(text) = &options.sentinel {
+        let file = data.join("sentinel.conf");
+        if !file.exists() {
+            fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
+        }
+        command.arg(file).arg("--sentinel");
+    }
     command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--dir"]).arg(&data);
     if let Some(password) = &options.password {
         command.args(["--requirepass", password]);

@@ -1,8 +1,12 @@
 //! The servers do what their names say. Real processes, a few seconds in all.
 
 use anyhow::Result;
-use salvage_services::{Ended, MARKER_PASSWORD, Postgres, Redis, RedisOptions, example, postgres};
+use salvage_services::{Ended, MARKER_PASSWORD, Postgres, Redis, RedisOptions, example, postgres, until};
 use std::path::Path;
+use std::time::Duration;
+
+/// Generous: on a busy machine everything takes longer, and a passing test does not wait for it.
+const DEADLINE: Duration = Duration::from_secs(60);
 
 fn example_folder() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../migrations/example"))
@@ -30,6 +34,21 @@ fn durable_redis_survives_a_kill() -> Result<()> {
     redis.start_again()?;
     assert_eq!(redis.command(&["GET", "k"])?, "v");
     Ok(())
+}
+
+#[test]
+fn sentinel_makes_the_replica_master() -> Result<()> {
+    let mut master = Redis::start()?;
+    let replica = Redis::start_with(RedisOptions::default().replica_of(&master))?;
+    let in_sync = || Ok(replica.command(&["INFO", "replication"])?.contains("master_link_status:up"));
+    until("the replica is in sync", DEADLINE, in_sync)?;
+    let sentinel = Redis::start_with(RedisOptions::default().sentinel_of("main", &master))?;
+    let knows_replica = || Ok(sentinel.command(&["SENTINEL", "REPLICAS", "main"])?.contains("127.0.0.1"));
+    until("Sentinel knows the replica", DEADLINE, knows_replica)?;
+
+    master.kill()?;
+    let promoted = || Ok(replica.command(&["ROLE"])?.starts_with("master"));
+    until("the replica is master", DEADLINE, promoted)
 }
 
 #[test]
