@@ -66,6 +66,29 @@ pub(super) async fn live_rows(
     Ok(rows.into_iter().map(live_row).collect())
 }
 
+impl Postgres {
+    /// How PostgreSQL finds a page of candidates of `limit` rows: the lines of EXPLAIN, for `doctor`. The plan is the
+    /// generic one, which serves every cutoff and is what a long-lived connection ends up with.
+    ///
+    /// # Errors
+    /// If the table could not be read.
+    pub async fn candidates_plan(
+        &self,
+        source: &ResolvedSource,
+        limit: u32,
+    ) -> Result<Vec<String>, StoreFailure> {
+        let attempted = format!("explain how the candidates of {} are found", source.name);
+        let mut session = self.open(Mode::Read, attempted).await?;
+        let [generic, prepare, explain, deallocate] = sql::explain_live_rows(source, limit);
+        session.control(generic).await?;
+        session.control(prepare).await?;
+        let lines: Vec<(String,)> = session.all(Statement::built(explain)).await?;
+        session.control(deallocate).await?;
+        session.commit().await?;
+        Ok(lines.into_iter().map(|(line,)| line).collect())
+    }
+}
+
 /// A time beyond the years 1 to 9999 is as odd as an infinite one: it becomes `None`.
 fn live_row((id, status, updated_at, xmin, job_type, micros): Row) -> LiveRow {
     let updated = micros.and_then(instant);

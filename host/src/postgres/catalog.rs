@@ -457,7 +457,7 @@ mod tests {
         let resolved = fit_one(source()).expect("a fit");
         assert_eq!(resolved.id_kind, IdKind::Text);
         assert_eq!(resolved.types.get("SlideJob", "updatedAt"), Some("timestamp(3) without time zone"));
-        assert_eq!(resolved.types.get("SlideDeck", "status column"), Some("\"DeckStatus\""));
+        assert_eq!(resolved.types.get("SlideDeck", "status"), Some("\"DeckStatus\""));
         assert_eq!(resolved.types.get("SlideJob", "deckId"), Some("text"));
     }
 

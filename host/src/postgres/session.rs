@@ -84,7 +84,7 @@ impl Postgres {
             is_named: !self.is_pooled(),
             is_over: false,
         };
-        session.control(sql::opening(mode).0).await?;
+        session.control(sql::opening(mode)).await?;
         Ok(session)
     }
 }
@@ -135,19 +135,19 @@ impl Session {
     /// # Errors
     /// If the reply was lost or refused: what it wrote may or may not be kept.
     pub(super) async fn commit(mut self) -> Result<(), StoreFailure> {
-        self.control("COMMIT".to_owned()).await?;
+        self.control(sql::Text("COMMIT".to_owned())).await?;
         self.is_over = true;
         Ok(())
     }
 
     /// Ends the transaction and undoes what it wrote. If PostgreSQL cannot be told, closing the connection tells it.
     pub(super) async fn roll_back(mut self) {
-        self.is_over = self.control("ROLLBACK".to_owned()).await.is_ok();
+        self.is_over = self.control(sql::Text("ROLLBACK".to_owned())).await.is_ok();
     }
 
     /// Checks every deferred constraint now, while nothing outside depends on the answer.
     pub(super) async fn check_constraints(&mut self) -> Result<(), StoreFailure> {
-        self.control("SET CONSTRAINTS ALL IMMEDIATE".to_owned()).await
+        self.control(sql::Text("SET CONSTRAINTS ALL IMMEDIATE".to_owned())).await
     }
 
     fn encoded(&self, arguments: Result<PgArguments, BoxDynError>) -> Result<PgArguments, StoreFailure> {
@@ -158,8 +158,8 @@ impl Session {
     }
 
     /// A statement without parameters and rows, in the simple protocol.
-    async fn control(&mut self, sql: String) -> Result<(), StoreFailure> {
-        let raw = sqlx::raw_sql(AssertSqlSafe(sql));
+    pub(super) async fn control(&mut self, sql: sql::Text) -> Result<(), StoreFailure> {
+        let raw = sqlx::raw_sql(AssertSqlSafe(sql.0));
         within(&self.attempted, raw.execute(&mut *self.connection)).await?;
         Ok(())
     }

@@ -23,7 +23,7 @@ use salvage_core::source::IdKind;
 
 pub(super) use act::{found_row, live_sibling, lock_job, lock_parent, update_job, update_parent};
 pub(super) use inputs::{job_objects, read_objects};
-pub(super) use rows::{any_exists, census, live_among, live_rows};
+pub(super) use rows::{any_exists, census, explain_live_rows, live_among, live_rows};
 
 use super::session::Mode;
 

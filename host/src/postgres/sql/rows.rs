@@ -113,6 +113,19 @@ pub(in super::super) fn live_rows(source: &ResolvedSource, is_first: bool, limit
     ))
 }
 
+/// Prepares [`live_rows`] as a statement of this session, and asks for the plan of a later page that serves every cutoff
+/// and every id, which is the plan that a long-lived connection ends up with.
+pub(in super::super) fn explain_live_rows(source: &ResolvedSource, limit: u32) -> [Text; 4] {
+    let Text(select) = live_rows(source, false, limit);
+    // Not the values but their being parameters decides the plan; an id that every kind of column can hold is NULL.
+    [
+        Text("SET LOCAL plan_cache_mode = force_generic_plan".to_owned()),
+        Text(format!("PREPARE salvage_live_rows (text, text) AS {select}")),
+        Text("EXPLAIN (COSTS OFF) EXECUTE salvage_live_rows ('2000-01-01T00:00:00Z', NULL)".to_owned()),
+        Text("DEALLOCATE salvage_live_rows".to_owned()),
+    ]
+}
+
 /// Live rows; of those, of an undeclared type (`$1`: the declared ones); of those, written after `$2`, RFC 3339.
 pub(in super::super) fn census(source: &ResolvedSource) -> Text {
     let job = Job::of(source);
