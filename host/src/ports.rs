@@ -180,9 +180,18 @@ pub enum StoreFailure {
 
 impl StoreFailure {
     /// Whether it concerns the statement alone, so that other work can go on.
+    ///
+    /// A read-only server (25006: a standby after a failover), exhausted resources (53) and trouble of the server itself
+    /// (58, XX) will refuse the next statement as well.
     #[must_use]
-    pub const fn is_local(&self) -> bool {
-        matches!(self, Self::Refused { .. } | Self::Unexpected { .. })
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Refused { code, .. } => {
+                code != "25006" && !["53", "58", "XX"].iter().any(|class| code.starts_with(class))
+            }
+            Self::Unexpected { .. } => true,
+            _ => false,
+        }
     }
 }
 
