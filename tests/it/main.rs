@@ -1,5 +1,6 @@
 //! Every integration test, in one binary, a module for each subject.
 
+mod acting;
 mod boundaries;
 mod redis_connection;
 mod redis_lease;

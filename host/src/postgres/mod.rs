@@ -8,6 +8,7 @@
 //! | `candidates`, `inputs` | reading job rows, and what `decide` is shown |
 //! | `act` | the only file that writes job rows |
 //! | `fence`, `memory`, `ledger` | Salvage's own tables |
+//! | `indexes` | the live-row index of a job table, when the operator asks for it |
 //! | `migrate` | making and changing those |
 //!
 //! Nothing connects before it is needed, so the host starts while PostgreSQL is down. Nothing takes a session-level lock
@@ -36,6 +37,7 @@ mod candidates;
 mod catalog;
 mod error;
 mod fence;
+mod indexes;
 mod inputs;
 mod ledger;
 mod memory;
@@ -44,6 +46,7 @@ mod session;
 mod sql;
 
 pub use act::Held;
+pub use indexes::IndexPlan;
 
 /// How long to wait for a free or a new connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -13,8 +13,10 @@
 //! | `rows` | that read job rows |
 //! | `inputs` | that read what `decide` is shown |
 //! | `act` | that lock and write |
+//! | `indexes` | that make the live-row index |
 
 mod act;
+mod indexes;
 mod inputs;
 mod rows;
 
@@ -22,6 +24,7 @@ use salvage_core::act::{LOCK_TIMEOUT, STATEMENT_TIMEOUT};
 use salvage_core::source::IdKind;
 
 pub(super) use act::{found_row, live_sibling, lock_job, lock_parent, update_job, update_parent};
+pub(super) use indexes::{create_live_row_index, drop_index};
 pub(super) use inputs::{job_objects, read_objects};
 pub(super) use rows::{any_exists, census, explain_live_rows, live_among, live_rows};
 
