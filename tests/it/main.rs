@@ -1,1 +1,4 @@
-
+mod wasm_calls;
+mod wasm_fixtures;
+mod wasm_loading;
+mod wasm_shipped;
