@@ -94,6 +94,16 @@ async fn one_more_function_does_no_harm() {
 }
 
 #[tokio::test]
+async fn a_patch_of_the_contract_is_the_contract_if_its_types_are() {
+    let patch = CONTRACT.replace("package salvage:handler@0.1.0", "package salvage:handler@0.1.7");
+    assert!(only_line(component_of(&patch)).await.contains("`describe` failed: trap: "));
+    let other = patch.replace("enum level { debug,", "enum level { trace, debug,");
+    assert!(only_line(component_of(&other)).await.contains("enum `level` has case `trace`"));
+    let other = patch.replace("        recoveries: u32,\n", "");
+    assert!(only_line(component_of(&other)).await.contains("record `job` lacks field `recoveries`"));
+}
+
+#[tokio::test]
 async fn an_import_that_the_host_does_not_offer_is_named() {
     let http = "    import wasi:http/types@0.2.0;\n    import key-value;\n    import host-log;";
     let wit = CONTRACT.replace("    import host-log;", http)

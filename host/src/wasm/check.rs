@@ -149,7 +149,10 @@ impl Contract {
         };
         self.compare(DOMAIN, &domain, engine).map_err(LoadFault::Contract)?;
         for (name, import) in component.component_type().imports(engine) {
-            if let (HOST_LOG, ComponentItem::ComponentInstance(log)) = (name, import.ty) {
+            // A patch of the version names the same interface; the engine links it, too.
+            if let ComponentItem::ComponentInstance(log) = import.ty
+                && without_patch(name) == without_patch(HOST_LOG)
+            {
                 self.compare_used(HOST_LOG, &log, engine).map_err(LoadFault::Contract)?;
             }
         }
@@ -321,6 +324,10 @@ impl Contract {
             primitive => format!("{primitive:?}").to_lowercase(),
         }
     }
+}
+
+fn without_patch(name: &str) -> Option<&str> {
+    name.rsplit_once('.').map(|(minor, _patch)| minor)
 }
 
 /// Names and their order are part of a type.
