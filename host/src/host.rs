@@ -1,11 +1,11 @@
 //! The adapters of one process, bundled for the pass.
 
 use crate::clock::MachineClock;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::ports::{Outside, StoreFailure};
 use crate::postgres::{Pooler, Postgres};
 use crate::redis::{InvalidUrl, RedisLease, RedisQueues, RedisSettings};
-use crate::wasm::Registry;
+use crate::wasm::{self, EngineFault, Registry, Runtime};
 
 /// PostgreSQL, Redis, the handlers and the machine's clock.
 pub struct Host {
@@ -18,6 +18,44 @@ pub struct Host {
     /// The handlers.
     pub handlers: Registry,
     clock: MachineClock,
+}
+
+/// Loads the handlers of the configured folder, each under its own settings.
+///
+/// # Errors
+/// If the engine does not work on this machine. What is wrong with a file is in the registry's reports.
+pub async fn load_handlers(config: &config::Handlers) -> Result<Registry, EngineFault> {
+    let named = &config.named;
+    let grants = named.iter().filter_map(|(domain, handler)| Some((domain.clone(), handler.grants.clone()?)));
+    // Whose limits apply is known only once the file has said its domain, so it is tried under the widest.
+    let widest = named.values().map(|handler| handler.limits).fold(config.limits, widest);
+    let (runtime, mode) = (Runtime::start()?, config.grants);
+    let registry = Registry::load(&runtime, &config.dir, &limits(&widest), mode, &grants.collect()).await;
+    Ok(registry.adjusted(|manifest| {
+        let own = limits(&config.limits(&manifest.domain));
+        let manifest = config.with_thresholds(manifest).map_err(|unknown| unknown.to_string())?;
+        Ok((manifest, own))
+    }))
+}
+
+/// The configuration's limits as the runtime takes them.
+#[must_use]
+pub const fn limits(of: &config::Limits) -> wasm::Limits {
+    wasm::Limits {
+        run_time: of.run_time,
+        memory: of.memory_bytes,
+        output: of.output_bytes,
+        log: of.log_bytes,
+    }
+}
+
+fn widest(a: config::Limits, b: config::Limits) -> config::Limits {
+    config::Limits {
+        run_time: a.run_time.max(b.run_time),
+        memory_bytes: a.memory_bytes.max(b.memory_bytes),
+        output_bytes: a.output_bytes.max(b.output_bytes),
+        log_bytes: a.log_bytes.max(b.log_bytes),
+    }
 }
 
 /// A setting that passed the configuration and was refused by its adapter.

@@ -7,7 +7,7 @@ use clap::Parser;
 use salvage::cli::{Accept, Cli, Command, Exit, HandlerCommand};
 use salvage::command::{self, CommandError};
 use salvage::config::{self, Config, ConfigError, Drawing, OfflineConfig};
-use salvage::host::Host;
+use salvage::host::{Host, limits, load_handlers};
 use salvage::pass::Mode;
 use salvage::stop::{Stop, StopSwitch, stop};
 use salvage::wasm::{Registry, Runtime};
@@ -40,10 +40,10 @@ async fn answer(cli: Cli) -> anyhow::Result<Exit> {
     let config = config::load(file, std::env::vars_os())?;
     telemetry::init(config.log.format);
     if matches!(cli.command, Command::Migrate) {
-        let host = Host::new(&config, load(&config.handlers).await?)?;
+        let host = Host::new(&config, Registry::empty())?;
         return Ok(command::migrate::migrate(&host.postgres).await?);
     }
-    let handlers = load(&config.handlers).await?;
+    let handlers = load_handlers(&config.handlers).await?;
     let host = Host::new(&config, handlers)?;
     Ok(with_host(&host, &config, cli.command).await?)
 }
@@ -90,29 +90,14 @@ async fn once(
 async fn handler(config: &OfflineConfig, command: HandlerCommand) -> anyhow::Result<Exit> {
     match command {
         HandlerCommand::List { output } => {
-            Ok(command::handler::list(&load(&config.handlers).await?, output.json)?)
+            Ok(command::handler::list(&load_handlers(&config.handlers).await?, output.json)?)
         }
         HandlerCommand::Check { file, output } => {
             let runtime = Runtime::start()?;
-            Ok(command::handler::check(&runtime, &file, &Default::default(), output.json).await?)
+            Ok(command::handler::check(&runtime, &file, &limits(&config.handlers.limits), output.json)
+                .await?)
         }
     }
-}
-
-async fn load(config: &config::Handlers) -> anyhow::Result<Registry> {
-    let runtime = Runtime::start()?;
-    Ok(Registry::load(
-        &runtime,
-        &config.dir,
-        &Default::default(),
-        config.grants,
-        &config
-            .named
-            .iter()
-            .filter_map(|(name, handler)| Some((name.clone(), handler.grants.clone()?)))
-            .collect(),
-    )
-    .await)
 }
 
 /// SIGTERM and SIGINT end the process before its next write.

@@ -524,10 +524,10 @@ pub enum HandlerFault {
         /// The limit.
         limit: u64,
     },
-    /// Its answer is larger than it may be.
-    #[error("output: answered {bytes} bytes, the limit is {limit}")]
+    /// Its answer, or what it wrote to stdout or stderr, is larger than it may be.
+    #[error("output: answered or wrote {bytes} bytes, the limit is {limit}")]
     Output {
-        /// Bytes of the answer.
+        /// Bytes of the answer, or bytes written when it was ended.
         bytes: u64,
         /// The limit.
         limit: u64,

@@ -9,3 +9,7 @@ mod redis_requeue_bullmq;
 mod redis_snapshot;
 mod redis_world;
 mod support;
+mod wasm_calls;
+mod wasm_fixtures;
+mod wasm_loading;
+mod wasm_shipped;

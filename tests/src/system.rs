@@ -10,11 +10,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use redis::aio::MultiplexedConnection;
 use salvage::config;
-use salvage::host::Host;
+use salvage::host::{Host, load_handlers};
 use salvage::pass::{self, Mode};
 use salvage::ports::Outside;
 use salvage::stop::{Stop, stop};
-use salvage::wasm::{Registry, Runtime};
 use salvage_core::report::{JobReport, LeaseState, Report, SourceCounts};
 use salvage_core::settings::PassSettings;
 use tempfile::TempDir;
@@ -61,14 +60,7 @@ impl System {
         );
         std::fs::write(folder.path().join("salvage.toml"), &text)?;
         let config = config::parse("salvage.toml", &text, std::iter::empty())?;
-        let handlers = Registry::load(
-            &Runtime::start()?,
-            &config.handlers.dir,
-            &Default::default(),
-            config.handlers.grants,
-            &Default::default(),
-        )
-        .await;
+        let handlers = load_handlers(&config.handlers).await?;
         let host = Host::new(&config, handlers)?;
         let settings = PassSettings {
             settle: Duration::ZERO,
