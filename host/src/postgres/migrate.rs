@@ -54,7 +54,8 @@ impl Postgres {
 async fn migrate_alone(connection: &mut PgConnection) -> Result<Vec<String>, StoreFailure> {
     take_lock(connection).await?;
     let before = applied(connection).await?;
-    migrator().run(&mut *connection).await.map_err(|failure| refusal(&failure))?;
+    // `run` is the documented one, but its future cannot be sent to another thread; sqlx itself goes this way then.
+    migrator().run_direct(None, &mut *connection, false).await.map_err(|failure| refusal(&failure))?;
     let is_new = |(version, _, _): &&(i64, &str, &str)| !before.contains(version);
     Ok(FILES.iter().filter(is_new).map(|(version, name, _)| format!("{version:04} {name}")).collect())
 }

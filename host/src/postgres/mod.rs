@@ -326,3 +326,27 @@ impl Ledger for Postgres {
         ledger::story(self, source, job_id).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_send<T: Send>(_: &T) {}
+
+    /// Nothing connects here; the futures are made and dropped.
+    #[tokio::test]
+    async fn what_the_ports_return_can_run_on_any_thread() {
+        let postgres = Postgres::new("postgres://u@127.0.0.1:1/db", Pooler::None, "bull").expect("a URL");
+        is_send(&postgres.now());
+        is_send(&postgres.resolve(&[]));
+        is_send(&postgres.record(&[]));
+        is_send(&postgres.migrate());
+        is_send(&postgres.remember_queues(&BTreeMap::new(), None));
+        let _not_called =
+            |source: &ResolvedSource, act: &Act, fence: &Fence, entry: &Entry, token: &RowToken| {
+                is_send(&postgres.hold(source, act, fence, entry));
+                is_send(&postgres.inputs(source, &[token]));
+                is_send(&postgres.live_rows(source, Timestamp::MAX, None, 1));
+            };
+    }
+}
