@@ -48,6 +48,9 @@ pub use act::Held;
 /// How long to wait for a free or a new connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long to ask for the cause after that.
+const CAUSE_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// One connection per act in flight, and two for what runs beside them.
 const CONNECTIONS_MAX: u32 = ACTS_CONCURRENT as u32 + 2;
 
@@ -106,12 +109,12 @@ impl Postgres {
     /// asked for by a connection of our own: first, if the pool has none at all (then nothing is waited for), or after.
     async fn connection(&self) -> Result<PoolConnection<sqlx::Postgres>, StoreFailure> {
         if self.pool.size() == 0 {
-            self.probe().await?;
+            self.probe(ACQUIRE_TIMEOUT).await?;
         }
         match self.pool.acquire().await {
             Ok(connection) => Ok(connection),
             Err(failure @ sqlx::Error::PoolTimedOut) => {
-                self.probe().await?;
+                self.probe(CAUSE_TIMEOUT).await?;
                 Err(error::failure("connect", &failure))
             }
             Err(failure) => Err(self.cause(&failure)),
@@ -119,21 +122,21 @@ impl Postgres {
     }
 
     /// Connects and disconnects.
-    async fn probe(&self) -> Result<(), StoreFailure> {
-        let connection = self.connect().await?;
+    async fn probe(&self, within: Duration) -> Result<(), StoreFailure> {
+        let connection = self.connect(within).await?;
         // It answered; whether the farewell arrives does not matter.
         drop(connection.close().await);
         Ok(())
     }
 
     /// A connection outside of the pool.
-    async fn connect(&self) -> Result<sqlx::PgConnection, StoreFailure> {
+    async fn connect(&self, within: Duration) -> Result<sqlx::PgConnection, StoreFailure> {
         let options = self.pool.connect_options();
-        match tokio::time::timeout(ACQUIRE_TIMEOUT, options.connect()).await {
+        match tokio::time::timeout(within, options.connect()).await {
             Ok(Ok(connection)) => Ok(connection),
             Ok(Err(failure)) => Err(self.cause(&failure)),
             Err(_) => {
-                let within = ACQUIRE_TIMEOUT.as_secs();
+                let within = within.as_secs();
                 Err(StoreFailure::Unreachable(format!("{} did not answer within {within} s", self.address())))
             }
         }
