@@ -145,7 +145,8 @@ impl Postgres {
     /// Why a connection could not be made, with the address if it is that which nobody answers at.
     fn cause(&self, failure: &sqlx::Error) -> StoreFailure {
         match error::failure("connect", failure) {
-            StoreFailure::Unreachable(detail) => {
+            // The latter: something listens there that is no PostgreSQL.
+            StoreFailure::Unreachable(detail) | StoreFailure::Unexpected { detail, .. } => {
                 StoreFailure::Unreachable(format!("{}: {detail}", self.address()))
             }
             // Whatever else PostgreSQL says to a client that connects is about that client.
