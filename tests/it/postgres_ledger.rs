@@ -118,7 +118,7 @@ async fn memories_read_back_as_written_and_only_under_their_prefix() -> Result<(
     let odd =
         QueueMemory { id_counter: None, accepted_at: Some(at(5)), evicted_keys: 7, ..memory("n2", 2_000) };
     memories.insert("b".into(), odd);
-    postgres.remember_queues(&memories, Some(&fence)).await?;
+    postgres.remember_queues(&memories, &fence).await?;
     assert_eq!(postgres.all_queue_memories().await?, memories);
     let asked = BTreeSet::from(["b".to_owned(), "never-seen".to_owned()]);
     assert_eq!(postgres.queue_memories(&asked).await?, one("b", memories["b"].clone()));
@@ -132,7 +132,7 @@ async fn a_fenced_host_remembers_and_intends_nothing() -> Result<()> {
     let (_db, postgres) = migrated().await?;
     let old = postgres.raise_fence("global", "old").await?;
     postgres.raise_fence("global", "new").await?;
-    let remembered = postgres.remember_queues(&one("a", memory("n", 1)), Some(&old)).await;
+    let remembered = postgres.remember_queues(&one("a", memory("n", 1)), &old).await;
     assert!(matches!(remembered, Err(StoreFailure::Fenced { ours: 1 })));
     let intent = Intent { source: name("generation"), job_id: "1".into(), is_requeue: true };
     let intended = postgres.intend("p", &old, std::slice::from_ref(&intent)).await;
@@ -143,31 +143,6 @@ async fn a_fenced_host_remembers_and_intends_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Goal: a pass and an operator that write the same queue lose neither the nonce nor the acceptance.
-#[tokio::test]
-async fn an_acceptance_beside_a_running_pass_loses_nothing() -> Result<()> {
-    let (_db, postgres) = migrated().await?;
-    let fence = postgres.raise_fence("global", "t").await?;
-    postgres.remember_queues(&one("a", memory("n1", 1_000)), Some(&fence)).await?;
-    let seen_by_both = postgres.all_queue_memories().await?["a"].clone();
-
-    postgres.remember_queues(&one("a", memory("n2", 1_000)), Some(&fence)).await?;
-    let accepted = QueueMemory { accepted_at: Some(at(1_500)), ..seen_by_both.clone() };
-    postgres.remember_queues(&one("a", accepted.clone()), None).await?;
-    let now = postgres.all_queue_memories().await?["a"].clone();
-    assert_eq!(now, QueueMemory { accepted_at: Some(at(1_500)), ..memory("n2", 1_000) });
-
-    postgres.remember_queues(&one("a", memory("n3", 1_000)), Some(&fence)).await?;
-    assert_eq!(postgres.all_queue_memories().await?["a"].accepted_at, Some(at(1_500)));
-
-    // A new epoch forgets it, and what was seen of the old one is accepted no more.
-    postgres.remember_queues(&one("a", memory("n4", 2_000)), Some(&fence)).await?;
-    assert_eq!(postgres.all_queue_memories().await?["a"].accepted_at, None);
-    postgres.remember_queues(&one("a", accepted), None).await.expect_err("the epoch is over");
-    assert_eq!(postgres.all_queue_memories().await?["a"], memory("n4", 2_000));
-    Ok(())
-}
-
 #[tokio::test]
 async fn corroboration_counts_only_within_the_queues_epoch() -> Result<()> {
     let (_db, postgres) = migrated().await?;
@@ -175,9 +150,9 @@ async fn corroboration_counts_only_within_the_queues_epoch() -> Result<()> {
     let seen = [(name("generation"), "a".to_owned()), (name("other"), "unknown-queue".to_owned())];
     postgres.corroborate(&seen, at(1_500)).await?;
     assert!(postgres.corroborated().await?.is_empty(), "of a queue without an epoch");
-    postgres.remember_queues(&one("a", memory("n", 1_500)), Some(&fence)).await?;
+    postgres.remember_queues(&one("a", memory("n", 1_500)), &fence).await?;
     assert_eq!(postgres.corroborated().await?, BTreeSet::from([name("generation")]));
-    postgres.remember_queues(&one("a", memory("n", 1_501)), Some(&fence)).await?;
+    postgres.remember_queues(&one("a", memory("n", 1_501)), &fence).await?;
     assert!(postgres.corroborated().await?.is_empty());
     postgres.corroborate(&seen, at(1_600)).await?;
     postgres.corroborate(&seen, at(1_400)).await?;
@@ -372,7 +347,7 @@ async fn the_mode_for_poolers_reads_and_writes_the_same() -> Result<()> {
     let (db, _) = migrated().await?;
     let postgres = Postgres::new(db.url(), Pooler::Transaction, "bull")?;
     let fence = postgres.raise_fence("global", "t").await?;
-    postgres.remember_queues(&one("a", memory("n", 1)), Some(&fence)).await?;
+    postgres.remember_queues(&one("a", memory("n", 1)), &fence).await?;
     assert_eq!(postgres.all_queue_memories().await?, one("a", memory("n", 1)));
     let named: i64 =
         sqlx::query_scalar("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'salvage'")

@@ -274,7 +274,7 @@ impl Ledger for Postgres {
     async fn remember_queues(
         &self,
         memories: &BTreeMap<String, QueueMemory>,
-        fence: Option<&Fence>,
+        fence: &Fence,
     ) -> Result<(), StoreFailure> {
         memory::remember(self, memories, fence).await
     }
@@ -348,9 +348,9 @@ mod tests {
         is_send(&postgres.resolve(&[]));
         is_send(&postgres.record(&[]));
         is_send(&postgres.migrate());
-        is_send(&postgres.remember_queues(&BTreeMap::new(), None));
         let _not_called =
             |source: &ResolvedSource, act: &Act, fence: &Fence, entry: &Entry, token: &RowToken| {
+                is_send(&postgres.remember_queues(&BTreeMap::new(), fence));
                 is_send(&postgres.hold(source, act, fence, entry));
                 is_send(&postgres.inputs(source, &[token]));
                 is_send(&postgres.live_rows(source, Timestamp::MAX, None, 1));
