@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use salvage_core::epoch::{QueueMemory, follow, remember};
 use salvage_core::snapshot::Snapshot;
+use salvage_core::source::Standing;
 
 use super::{CommandError, Done, say};
 use crate::cli::Exit;
@@ -56,14 +57,17 @@ pub async fn entry<O: Outside>(outside: &O, queue: &str, entry_id: &str, who: &s
     Ok(Exit::Done)
 }
 
-/// The asked queues, or all that are declared if none is named.
+/// The asked queues, or those of every handler that is granted something if none is named.
 fn chosen(asked: &[String], domains: &[LoadedDomain]) -> Result<BTreeSet<String>, CommandError> {
-    let sources = domains.iter().flat_map(|domain| &domain.manifest.sources);
-    let declared: BTreeSet<String> =
-        sources.flat_map(|source| source.queues.iter().map(|queue| queue.name.clone())).collect();
+    let declared = |is_wanted: fn(&LoadedDomain) -> bool| -> BTreeSet<String> {
+        let sources =
+            domains.iter().filter(|domain| is_wanted(domain)).flat_map(|domain| &domain.manifest.sources);
+        sources.flat_map(|source| source.queues.iter().map(|queue| queue.name.clone())).collect()
+    };
     if asked.is_empty() {
-        return Ok(declared);
+        return Ok(declared(|domain| domain.standing == Standing::Active));
     }
+    let declared = declared(|_| true);
     if let Some(unknown) = asked.iter().find(|queue| !declared.contains(*queue)) {
         let declared = declared.into_iter().collect::<Vec<_>>().join(", ");
         let why = format!("no loaded handler declares queue {unknown:?}; there are {declared}");
