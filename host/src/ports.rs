@@ -102,11 +102,11 @@ pub trait Queues {
     /// If any of them could not be read.
     async fn residues(&self, jobs: &[Vec<Place>]) -> Result<Vec<Residue>, QueueFailure>;
 
-    /// Writes a nonce into each queue's own key.
+    /// Writes a nonce into each queue's own key, and raises its generation to the fence's: all or none.
     ///
     /// # Errors
-    /// If any may not have been written.
-    async fn mark(&self, nonces: &BTreeMap<String, String>) -> Result<(), QueueFailure>;
+    /// If any may not have been written; [`QueueFailure::Fenced`] under a greater generation of the fence's scope.
+    async fn mark(&self, nonces: &BTreeMap<String, String>, fence: &Fence) -> Result<(), QueueFailure>;
 
     /// Runs the act's part in the queues: enqueues, or only proves that the job is in no state.
     ///

@@ -182,6 +182,16 @@ pub enum QueueRefusal {
         /// The entry.
         entry_id: String,
     },
+    /// Such an entry cannot be put into a queue at all.
+    #[error("unfit: entry {entry_id:?} cannot be put into queue {queue:?}: {why}")]
+    Unfit {
+        /// The queue.
+        queue: String,
+        /// The entry.
+        entry_id: String,
+        /// Why not.
+        why: &'static str,
+    },
     /// A key is not of BullMQ's type.
     #[error("wrong-type: key {key} of queue {queue:?} is not what BullMQ writes")]
     WrongType {

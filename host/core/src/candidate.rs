@@ -142,3 +142,64 @@ pub fn latest_cutoff(source: &ResolvedSource, now: Timestamp, default_stale_afte
         .max()
         .unwrap_or(Timestamp::MIN)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures;
+    use crate::source::IdKind;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(1_000_000).expect("a time in range")
+    }
+
+    fn row(status: &str, job_type: Option<&str>, age_s: i64) -> LiveRow {
+        LiveRow {
+            id: "7".into(),
+            status: status.into(),
+            job_type: job_type.map(Into::into),
+            updated_at: Some("2026-01-31 09:00:00".into()),
+            updated: Timestamp::from_second(1_000_000 - age_s).ok(),
+            xmin: "1".into(),
+        }
+    }
+
+    fn source() -> ResolvedSource {
+        let mut source = fixtures::source("jobs", IdKind::Text, &[("q", "{id}")]);
+        source.declared.job_types[0].stale_after_queued = Some(HOUR * 3);
+        source
+    }
+
+    fn check(row: &LiveRow, expected: &str) {
+        let found = match sort(row, 0, &source(), now(), HOUR) {
+            Sorted::Candidate(candidate) => format!("candidate {:?}", candidate.status),
+            Sorted::Fresh => "fresh".into(),
+            Sorted::Undeclared => "undeclared".into(),
+            Sorted::Odd(_) => "odd".into(),
+        };
+        assert_eq!(found, expected, "{row:?}");
+    }
+
+    #[test]
+    fn each_type_and_status_has_its_own_threshold() {
+        check(&row("PROCESSING", Some("T"), 3_600), "fresh");
+        check(&row("PROCESSING", Some("T"), 3_601), "candidate Processing");
+        check(&row("QUEUED", Some("T"), 3_601), "fresh");
+        check(&row("QUEUED", Some("T"), 3 * 3_600 + 1), "candidate Queued");
+        assert_eq!(latest_cutoff(&source(), now(), HOUR), Timestamp::from_second(996_400).expect("in range"));
+    }
+
+    #[test]
+    fn what_nobody_declares_is_not_a_candidate() {
+        check(&row("PROCESSING", Some("NEW"), 9_999), "undeclared");
+        check(&row("PROCESSING", None, 9_999), "undeclared");
+    }
+
+    #[test]
+    fn an_odd_row_is_told_apart() {
+        check(&row("RESUMED", Some("T"), 9_999), "odd");
+        check(&LiveRow { updated_at: None, updated: None, ..row("PROCESSING", Some("T"), 0) }, "odd");
+    }
+}

@@ -86,6 +86,19 @@ pub enum DecisionKind {
     None,
 }
 
+impl DecisionKind {
+    /// The word of the design.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Requeue => "requeue",
+            Self::Fail => "fail",
+            Self::Hold => "hold",
+            Self::None => "none",
+        }
+    }
+}
+
 /// What the host knows of an orphan when it rules.
 #[derive(Debug)]
 pub struct Circumstances<'a> {
@@ -218,51 +231,17 @@ pub fn shorten(reason: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::candidate::RowToken;
-    use crate::manifest::{IdTemplate, JobType, QueueRule, TableMapping};
+    use crate::fixtures;
+    use crate::source::IdKind;
 
     fn source() -> Source {
-        let job_type = |name: &str, restart_safe| JobType {
-            name: name.into(),
-            stale_after_queued: None,
-            stale_after_processing: None,
-            restart_safe,
-            on_fail: None,
-            on_requeue: None,
-        };
-        Source {
-            name: "generation".into(),
-            table: TableMapping {
-                table: "SlideJob".into(),
-                id: "id".into(),
-                status: "status".into(),
-                updated_at: "updatedAt".into(),
-                job_type: Some("type".into()),
-                progress: None,
-                error: None,
-                extra_columns: vec![],
-                queued: "QUEUED".into(),
-                processing: "PROCESSING".into(),
-                failed: "FAILED".into(),
-            },
-            job_types: vec![job_type("SAFE", true), job_type("ONCE", false)],
-            queues: vec![QueueRule {
-                name: "slides".into(),
-                job_id: IdTemplate::parse("slide-{id}").expect("a rule"),
-                payload_key: "jobId".into(),
-            }],
-            reads: vec![],
-        }
+        let mut source = fixtures::source("jobs", IdKind::Text, &[("slides", "slide-{id}")]).declared;
+        source.job_types = vec![fixtures::job_type("SAFE", true), fixtures::job_type("ONCE", false)];
+        source
     }
 
     fn candidate(status: LiveStatus, job_type: &str) -> Candidate {
-        Candidate {
-            source: 0,
-            token: RowToken { id: "7".into(), status: "x".into(), updated_at: "x".into(), xmin: "1".into() },
-            status,
-            job_type: job_type.into(),
-            updated: jiff::Timestamp::UNIX_EPOCH,
-        }
+        Candidate { status, job_type: job_type.into(), ..fixtures::candidate(0, "7") }
     }
 
     fn requeue() -> Requeue {

@@ -206,20 +206,10 @@ pub fn trust(updated: Timestamp, queues: &[(&str, &QueueMemory)], is_corroborate
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixtures::server;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).expect("a time in range")
-    }
-
-    fn server() -> Server {
-        Server {
-            role: "master".into(),
-            loading: false,
-            run_id: "run-1".into(),
-            replid: "repl-1".into(),
-            evicted_keys: 0,
-            maxmemory_policy: "noeviction".into(),
-        }
     }
 
     fn reading(nonce: Option<&str>, id_counter: Option<u64>) -> QueueReading {

@@ -15,6 +15,8 @@ pub mod act;
 pub mod candidate;
 pub mod decision;
 pub mod epoch;
+#[cfg(test)]
+mod fixtures;
 pub mod grants;
 pub mod lease;
 pub mod ledger;

@@ -123,7 +123,7 @@ pub struct Read {
     pub match_column: String,
     /// The column of the job's row.
     pub job_column: String,
-    /// Columns of `table`; at least one, so that the order is repeatable.
+    /// Columns of `table`; at least one if several rows may come, so that their order is repeatable.
     pub order_by: Vec<String>,
     /// Most rows per job.
     pub limit: u32,
@@ -266,7 +266,7 @@ impl Read {
         if self.columns.is_empty() {
             faults.push(format!("read {:?}: no column to read", self.name));
         }
-        if self.order_by.is_empty() {
+        if self.order_by.is_empty() && self.limit > 1 {
             faults.push(format!("read {:?}: no order, so a decision could not be repeated", self.name));
         }
         if self.limit == 0 || self.limit > READ_LIMIT_MAX {

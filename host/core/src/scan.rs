@@ -19,7 +19,7 @@ use crate::candidate::Candidate;
 use crate::lookup::{CandidateIndex, RulesByQueue, rules_by_queue};
 use crate::manifest::QueueRule;
 use crate::sighting::{Doubt, EntryFault, QueueFailure, Residue, Sighting};
-use crate::snapshot::{Snapshot, State};
+use crate::snapshot::{Flaw, Snapshot, State};
 use crate::source::ResolvedSource;
 
 /// Row ids from payloads kept per source as a sample of whose jobs these queues hold (see `epoch`, corroboration).
@@ -226,9 +226,7 @@ impl<'a> Scan<'a> {
                 };
                 return Some(Doubt::Redis(failure));
             };
-            let excused = |flaw: &&crate::snapshot::Flaw| {
-                matches!(flaw, crate::snapshot::Flaw::NoTrace { .. }) && vouched.contains(&queue)
-            };
+            let excused = |flaw: &&Flaw| flaw.is_lack_of_trace() && vouched.contains(&queue);
             if let Some(flaw) = reading.flaws.iter().find(|flaw| !excused(flaw)) {
                 return Some(Doubt::Queue { queue, flaw: flaw.clone() });
             }
@@ -264,4 +262,257 @@ pub struct Verdict {
 #[must_use]
 pub fn all_unknown(candidates: &[Candidate], failure: &QueueFailure) -> Vec<Sighting> {
     candidates.iter().map(|_| Sighting::Unknown { why: Doubt::Redis(failure.clone()) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{candidate, queue, snapshot, source};
+    use crate::lookup::direct;
+    use crate::snapshot::QueueReading;
+    use crate::source::IdKind;
+
+    /// A small world: sources, candidates, queues, and what each payload holds.
+    struct World {
+        sources: Vec<ResolvedSource>,
+        candidates: Vec<Candidate>,
+        snapshot: Snapshot,
+        /// (queue, entry id, payload); an entry without one has lost its hash.
+        payloads: Vec<(&'static str, &'static str, &'static str)>,
+        /// Listed without a hash at the second look.
+        still_listed: Vec<&'static str>,
+        accepted: BTreeSet<(String, String)>,
+        live: HashSet<(usize, String)>,
+    }
+
+    impl World {
+        fn new(queues: Vec<(&str, QueueReading)>) -> Self {
+            let rules = [("a", "slide-{id}"), ("b", "slide-{id}")];
+            Self {
+                sources: vec![source("slides", IdKind::Text, &rules)],
+                candidates: vec![candidate(0, "7")],
+                snapshot: snapshot(queues),
+                payloads: vec![],
+                still_listed: vec![],
+                accepted: BTreeSet::new(),
+                live: HashSet::new(),
+            }
+        }
+
+        fn payload(mut self, queue: &'static str, id: &'static str, data: &'static str) -> Self {
+            self.payloads.push((queue, id, data));
+            self
+        }
+
+        fn judged(&self) -> Verdict {
+            let sightings = direct(&self.sources, &self.candidates, &self.snapshot);
+            let mut scan = Scan::new(&self.sources, &self.candidates, sightings, &self.accepted);
+            for queue in scan.queues() {
+                for entry in scan.entries(&queue, &self.snapshot, &self.live) {
+                    let payload = self.payloads.iter().find(|(of, id, _)| *of == queue && *id == entry.id);
+                    if scan.read(&entry, payload.map(|(.., data)| *data)) {
+                        scan.looked_again(&entry, self.still_listed.contains(&entry.id.as_str()));
+                    }
+                }
+            }
+            scan.finish(&self.snapshot, &BTreeSet::new())
+        }
+
+        fn check(&self, expected: &str) {
+            let verdict = self.judged();
+            let found: Vec<String> = verdict.sightings.iter().map(word).collect();
+            assert_eq!(found.join(", "), expected);
+        }
+    }
+
+    fn word(sighting: &Sighting) -> String {
+        match sighting {
+            Sighting::Scheduled { queue, state } => format!("scheduled {queue} {state}"),
+            Sighting::Absent { .. } => "absent".into(),
+            Sighting::Unknown { why } => format!("unknown: {why}"),
+        }
+    }
+
+    fn empty() -> QueueReading {
+        queue(&[])
+    }
+
+    #[test]
+    fn a_job_in_its_second_queue_is_scheduled() {
+        World::new(vec![("a", empty()), ("b", queue(&[(State::Active, "slide-7")]))])
+            .check("scheduled b active");
+    }
+
+    #[test]
+    fn a_job_in_no_queue_is_absent() {
+        World::new(vec![("a", empty()), ("b", empty())]).check("absent");
+    }
+
+    #[test]
+    fn an_entry_under_an_old_id_is_found_by_its_payload() {
+        World::new(vec![("a", queue(&[(State::Prioritized, "42")])), ("b", empty())])
+            .payload("a", "42", r#"{"jobId":"7"}"#)
+            .check("scheduled a prioritized");
+    }
+
+    #[test]
+    fn an_id_that_only_looks_like_the_rule_does_not_hide_its_payload() {
+        World::new(vec![("a", queue(&[(State::Waiting, "slide-deck9")])), ("b", empty())])
+            .payload("a", "slide-deck9", r#"{"jobId":"7"}"#)
+            .check("scheduled a waiting");
+    }
+
+    #[test]
+    fn the_entry_of_a_live_row_needs_no_payload() {
+        let mut world = World::new(vec![("a", queue(&[(State::Waiting, "slide-8")])), ("b", empty())]);
+        world.live.insert((0, "8".into()));
+        world.check("absent");
+        assert_eq!(world.judged().counts.read, 0);
+    }
+
+    #[test]
+    fn an_entry_without_payload_leaves_its_queue_in_doubt_until_it_is_accepted() {
+        let mut world = World::new(vec![("a", queue(&[(State::Waiting, "42")])), ("b", empty())]);
+        world.still_listed = vec!["42"];
+        world.check(
+            "unknown: entry \"42\" of queue \"a\" is unreadable (it is listed but its payload is gone): it might be \
+             this job; `salvage accept --entry a 42` marks it as harmless",
+        );
+        world.accepted.insert(("a".into(), "42".into()));
+        world.check("absent");
+    }
+
+    #[test]
+    fn a_departed_entry_says_nothing() {
+        let world = World::new(vec![("a", queue(&[(State::Waiting, "42")])), ("b", empty())]);
+        world.check("absent");
+        let counts = ScanCounts { read: 1, departed: 1, ..ScanCounts::default() };
+        assert_eq!(world.judged().counts, counts);
+    }
+
+    #[test]
+    fn schedulers_and_pings_are_foreign_and_broken_json_is_not() {
+        let entries = queue(&[(State::Delayed, "repeat:x:1"), (State::Waiting, "ping")]);
+        let world = World::new(vec![("a", entries), ("b", empty())])
+            .payload("a", "repeat:x:1", r#"{"every":5}"#)
+            .payload("a", "ping", "null");
+        world.check("absent");
+        assert_eq!(world.judged().counts.foreign, 2);
+        let broken =
+            World::new(vec![("a", queue(&[(State::Waiting, "x")])), ("b", empty())]).payload("a", "x", "{");
+        assert!(broken.judged().sightings.iter().all(|sighting| word(sighting).contains("not JSON")));
+    }
+
+    #[test]
+    fn a_flawed_queue_proves_no_absence_but_what_it_lists_is_there() {
+        let flawed =
+            |entries: &[(State, &str)]| QueueReading { flaws: vec![Flaw::ProGroups], ..queue(entries) };
+        World::new(vec![("a", flawed(&[])), ("b", queue(&[(State::Delayed, "slide-7")]))])
+            .check("scheduled b delayed");
+        World::new(vec![("a", flawed(&[(State::Delayed, "slide-7")])), ("b", empty())])
+            .check("scheduled a delayed");
+        World::new(vec![("a", flawed(&[])), ("b", empty())]).check(
+            "unknown: queue \"a\" cannot be judged: it holds BullMQ Pro groups, which this version cannot read",
+        );
+    }
+
+    #[test]
+    fn a_queue_that_was_not_read_proves_no_absence() {
+        let world = World::new(vec![("a", empty())]);
+        assert!(world.judged().sightings.iter().all(|sighting| matches!(sighting, Sighting::Unknown { .. })));
+    }
+
+    #[test]
+    fn a_replica_proves_no_absence() {
+        let mut world = World::new(vec![("a", empty()), ("b", empty())]);
+        world.snapshot.server.role = "slave".into();
+        assert!(world.judged().sightings.iter().all(|sighting| matches!(sighting, Sighting::Unknown { .. })));
+    }
+
+    #[test]
+    fn two_sources_under_the_raw_rule_share_an_entry() {
+        let mut world = World::new(vec![("a", queue(&[(State::Waiting, "5")])), ("b", empty())]);
+        world.sources =
+            vec![source("x", IdKind::Text, &[("a", "{id}")]), source("y", IdKind::Bigint, &[("a", "{id}")])];
+        world.candidates = vec![candidate(0, "5"), candidate(1, "5")];
+        world.check("scheduled a waiting, scheduled a waiting");
+    }
+
+    use proptest::prelude::*;
+
+    /// How a job may stand in a queue.
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum Form {
+        CurrentId,
+        OldId,
+        OldIdWithoutHash,
+    }
+
+    fn forms() -> impl Strategy<Value = Form> {
+        prop_oneof![Just(Form::CurrentId), Just(Form::OldId), Just(Form::OldIdWithoutHash)]
+    }
+
+    fn states() -> impl Strategy<Value = State> {
+        proptest::sample::select(State::ALL.to_vec())
+    }
+
+    proptest! {
+        /// Whatever else the queues hold, and whatever is wrong with them, a job that is there is never absent; and one
+        /// that is not there is absent exactly if every queue could be read.
+        #[test]
+        fn presence_never_turns_into_absence(
+            place in proptest::option::of((0_usize..2, states(), forms())),
+            noise in proptest::collection::vec((0_usize..2, states(), any::<bool>()), 0..6),
+            flawed in proptest::collection::vec(any::<bool>(), 2),
+        ) {
+            let names = ["a", "b"];
+            let mut queues = [empty(), empty()];
+            let mut world = World::new(vec![]);
+            for (index, (queue, state, is_readable)) in noise.iter().enumerate() {
+                let id: &'static str = ["n0", "n1", "n2", "n3", "n4", "n5"][index];
+                queues[*queue].ids.entry(*state).or_default().push(id.into());
+                if *is_readable {
+                    world = world.payload(names[*queue], id, r#"{"jobId":"other"}"#);
+                } else {
+                    world.still_listed.push(id);
+                }
+            }
+            if let Some((queue, state, form)) = place {
+                let id = if form == Form::CurrentId { "slide-7" } else { "42" };
+                queues[queue].ids.entry(state).or_default().push(id.into());
+                match form {
+                    Form::OldId => world = world.payload(names[queue], "42", r#"{"jobId":"7"}"#),
+                    Form::OldIdWithoutHash => world.still_listed.push("42"),
+                    Form::CurrentId => {}
+                }
+            }
+            let [mut a, mut b] = queues;
+            for (reading, is_flawed) in [&mut a, &mut b].into_iter().zip(&flawed) {
+                reading.flaws = if *is_flawed { vec![Flaw::ProGroups] } else { vec![] };
+            }
+            world.snapshot = snapshot(vec![("a", a), ("b", b)]);
+            let sighting = world.judged().sightings.remove(0);
+            let is_clean = !flawed.contains(&true) && world.still_listed.is_empty();
+            let expected = match place {
+                Some((_, _, Form::OldIdWithoutHash)) => "unknown",
+                Some(_) => "scheduled",
+                None if is_clean => "absent",
+                None => "unknown",
+            };
+            prop_assert!(word(&sighting).starts_with(expected), "expected {}, found {}", expected, word(&sighting));
+        }
+    }
+
+    #[test]
+    fn a_number_and_capitals_name_the_same_row() {
+        let uuid = "6f9619ff-8b86-d011-b42d-00cf4fc964ff";
+        let mut world =
+            World::new(vec![("a", queue(&[(State::Waiting, "x"), (State::Active, "y")])), ("b", empty())])
+                .payload("a", "x", r#"{"jobId":5}"#)
+                .payload("a", "y", r#"{"jobId":"6F9619FF-8B86-D011-B42D-00CF4FC964FF"}"#);
+        let rules = [("a", "job-{id}")];
+        world.sources = vec![source("x", IdKind::Bigint, &rules), source("y", IdKind::Uuid, &rules)];
+        world.candidates = vec![candidate(0, "5"), candidate(1, uuid)];
+        world.check("scheduled a waiting, scheduled a active");
+    }
 }

@@ -164,6 +164,14 @@ pub enum QueueFailure {
         /// `NOAUTH` or `WRONGPASS`.
         code: String,
     },
+    /// A newer pass was here. Nothing was written.
+    #[error("fenced: a newer pass (generation {generation}) works on queue {queue:?}")]
+    Fenced {
+        /// The queue.
+        queue: String,
+        /// Its generation.
+        generation: u64,
+    },
     /// Any other error reply.
     #[error("Redis answered {code}: {detail}")]
     Error {

@@ -138,6 +138,14 @@ pub enum Flaw {
     OpaqueId,
 }
 
+impl Flaw {
+    /// Whether it says only that nothing is there, which the operator may accept.
+    #[must_use]
+    pub const fn is_lack_of_trace(&self) -> bool {
+        matches!(self, Self::NoTrace { .. })
+    }
+}
+
 impl fmt::Display for Flaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -142,6 +142,40 @@ fn siblings_in(source: &Source, change: &ParentChange) -> Vec<Sibling> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixtures;
+
+    #[test]
+    fn siblings_are_the_live_rows_of_every_source_that_map_to_the_same_parent_column() {
+        let change = |status_column: &str| ParentChange {
+            table: "Deck".into(),
+            key: "id".into(),
+            job_column: "deckId".into(),
+            status_column: status_column.into(),
+            from: vec!["BUSY".into()],
+            to: "FAILED".into(),
+            error: None,
+            updated_at: None,
+        };
+        let with = |name: &str, changes: [Option<&str>; 2]| {
+            let mut source = fixtures::source(name, IdKind::Text, &[("q", "{id}")]);
+            source.declared.job_types = ["X", "Y"].map(|name| fixtures::job_type(name, true)).to_vec();
+            for (job_type, column) in source.declared.job_types.iter_mut().zip(changes) {
+                job_type.on_fail = column.map(change);
+            }
+            source
+        };
+        let sources = [
+            with("Pdf", [Some("exportStatus"), Some("exportStatus")]),
+            with("Gif", [Some("exportStatus"), None]),
+            with("Job", [Some("status"), None]),
+        ];
+        let found = siblings(&sources, &change("exportStatus"));
+        let found: Vec<_> =
+            found.iter().map(|sibling| (sibling.table.as_str(), sibling.types.clone())).collect();
+        let types =
+            |names: &[&str]| Some(("type".to_owned(), names.iter().map(|name| (*name).to_owned()).collect()));
+        assert_eq!(found, [("Pdf", types(&["X", "Y"])), ("Gif", types(&["X"]))]);
+    }
 
     #[test]
     fn ids_normalise_to_the_text_of_their_column() {

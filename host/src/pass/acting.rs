@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use futures_util::StreamExt;
 use salvage_core::act::{ACTS_CONCURRENT, Act, STATEMENT_TIMEOUT, act};
+use salvage_core::decision::DecisionKind;
 use salvage_core::epoch::{Continuity, follow};
 use salvage_core::ledger::Intent;
 use salvage_core::outcome::Outcome;
@@ -198,7 +199,7 @@ impl<O: Outside> Pass<'_, O> {
             source = %gathered.sources[case.candidate.source].name,
             candidate.id = case.candidate.token.id,
             candidate.r#type = case.candidate.job_type,
-            decision = ?case.decision.kind,
+            decision = case.decision.kind.word(),
             reason = case.decision.reason,
             outcome = outcome.word(),
             why = outcome.why(),
@@ -212,7 +213,7 @@ fn intent(gathered: &Gathered, case: &Case) -> Intent {
     Intent {
         source: gathered.sources[case.candidate.source].name.clone(),
         job_id: case.candidate.token.id.clone(),
-        is_requeue: case.decision.kind == salvage_core::decision::DecisionKind::Requeue,
+        is_requeue: case.decision.kind == DecisionKind::Requeue,
     }
 }
 

@@ -116,8 +116,8 @@ impl<O: Outside> Pass<'_, O> {
             ledger.remember_queues(&changed, Some(&licence.fence)).await?;
         }
         known.memories.extend(changed);
-        if self.licence.is_some()
-            && let Err(failure) = self.outside.queues().mark(&known.nonces()).await
+        if let Some(licence) = &self.licence
+            && let Err(failure) = self.outside.queues().mark(&known.nonces(), &licence.fence).await
         {
             log_failure(
                 "the queues could not be marked, so no absence will be believed in this pass",

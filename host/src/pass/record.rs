@@ -67,7 +67,7 @@ impl<O: Outside> Pass<'_, O> {
             sighting_why: sighting.why.or_else(|| sighting.residue.map(str::to_owned)),
             inputs_digest: case.inputs_digest.clone(),
             component_digest: case.inputs_digest.as_ref().map(|_| source.component_digest.clone()),
-            decision: kebab(case),
+            decision: case.decision.kind.word().to_owned(),
             decision_reason: case.decision.reason.clone(),
             outcome: outcome.map(|outcome| outcome.word().to_owned()),
             outcome_why: outcome.and_then(Outcome::why).map(str::to_owned),
@@ -107,15 +107,4 @@ impl<O: Outside> Pass<'_, O> {
             second_look: case.is_confirmed,
         }
     }
-}
-
-fn kebab(case: &Case) -> String {
-    use salvage_core::decision::DecisionKind;
-    match case.decision.kind {
-        DecisionKind::Requeue => "requeue",
-        DecisionKind::Fail => "fail",
-        DecisionKind::Hold => "hold",
-        DecisionKind::None => "none",
-    }
-    .to_owned()
 }

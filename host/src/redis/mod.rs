@@ -1,1 +1,131 @@
-//! (in progress)
+//! Redis: the lease, the queues' snapshot, and the one script that puts a job back.
+//!
+//! Nothing here knows BullMQ's library: a BullMQ `Queue` would write its `meta` key by being opened. What is read and
+//! written are the keys themselves; the facts they rest on are cited where they are used.
+//!
+//! | file | does | writes |
+//! |---|---|---|
+//! | `connection` | connects when first asked, reconnects by itself, bounds every wait, counts commands | nothing |
+//! | `reply` | tells a well-typed reply from everything else | nothing |
+//! | `snapshot`, `info` | all queues at one instant, and the node that says so | nothing |
+//! | `payloads`, `listed`, `residues` | one entry, or a page of them | nothing |
+//! | `lease` | `SET NX`, and scripts that name the owner | the lease key |
+//! | `mark` | our nonce and generation | `<queue>:salvage:host` |
+//! | `act`, `options` | runs `requeue.lua`, the only thing that puts a job back in a queue | the job's keys |
+//!
+//! Nothing ever writes a queue's `meta`.
+
+mod act;
+mod connection;
+mod info;
+mod keys;
+mod lease;
+mod listed;
+mod mark;
+mod options;
+mod payloads;
+mod reply;
+mod residues;
+mod script;
+mod snapshot;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use salvage_core::act::{Act, Place, ScriptAnswer};
+use salvage_core::lease::Fence;
+use salvage_core::sighting::{QueueFailure, Residue};
+use salvage_core::snapshot::Snapshot;
+
+pub use self::connection::InvalidUrl;
+pub use self::lease::RedisLease;
+
+use self::connection::Connection;
+use self::keys::Keys;
+use crate::ports::{QueueTerms, Queues};
+
+/// Where the queues are.
+#[derive(Clone)]
+pub struct RedisSettings {
+    /// `redis://[user:password@]host[:port][/database]`.
+    pub url: String,
+    /// BullMQ's key prefix, `bull` unless the application says otherwise.
+    pub prefix: String,
+    /// Longest wait for a connection, and for each reply.
+    pub timeout: Duration,
+}
+
+impl fmt::Debug for RedisSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The URL may hold a password.
+        let Self { url: _, prefix, timeout } = self;
+        f.debug_struct("RedisSettings")
+            .field("prefix", prefix)
+            .field("timeout", timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The queues under one prefix of one Redis. Clones share the connection and its count of commands.
+#[derive(Debug, Clone)]
+pub struct RedisQueues {
+    connection: Arc<Connection>,
+    prefix: String,
+}
+
+impl RedisQueues {
+    /// Remembers where Redis is; connects when first asked, so it may be down now.
+    ///
+    /// # Errors
+    /// If the URL is not one of a Redis server.
+    pub fn new(settings: &RedisSettings) -> Result<Self, InvalidUrl> {
+        let connection = Arc::new(Connection::new(&settings.url, settings.timeout)?);
+        Ok(Self { connection, prefix: settings.prefix.clone() })
+    }
+
+    /// The lease under `key`, on the same connection.
+    #[must_use]
+    pub fn lease(&self, key: impl Into<String>) -> RedisLease {
+        RedisLease::new(Arc::clone(&self.connection), key.into())
+    }
+
+    fn keys(&self, queue: &str) -> Keys {
+        Keys::new(&self.prefix, queue)
+    }
+}
+
+impl Queues for RedisQueues {
+    async fn snapshot(&self, queues: &BTreeSet<String>) -> Result<Snapshot, QueueFailure> {
+        snapshot::read(&self.connection, &self.prefix, queues).await
+    }
+
+    async fn payloads(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<Option<String>>, QueueFailure> {
+        payloads::read(&self.connection, &self.keys(queue), entry_ids).await
+    }
+
+    async fn are_listed(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<bool>, QueueFailure> {
+        listed::are_listed(&self.connection, &self.keys(queue), entry_ids).await
+    }
+
+    async fn residues(&self, jobs: &[Vec<Place>]) -> Result<Vec<Residue>, QueueFailure> {
+        residues::read(&self.connection, &self.prefix, jobs).await
+    }
+
+    async fn mark(&self, nonces: &BTreeMap<String, String>, fence: &Fence) -> Result<(), QueueFailure> {
+        mark::write(&self.connection, &self.prefix, nonces, fence).await
+    }
+
+    async fn act(&self, act: &Act, terms: &QueueTerms) -> Result<ScriptAnswer, QueueFailure> {
+        act::run(&self.connection, &self.prefix, act, terms).await
+    }
+
+    async fn stalled(&self, queue: &str, active: &[String]) -> Result<Vec<String>, QueueFailure> {
+        listed::stalled(&self.connection, &self.keys(queue), active).await
+    }
+
+    fn commands_sent(&self) -> u64 {
+        self.connection.commands_sent()
+    }
+}

@@ -1,0 +1,32 @@
+//! Time and randomness of the machine: the only place that asks for either.
+
+use std::time::Duration;
+
+use crate::ports::Clock;
+
+/// The machine's clock and random source.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct MachineClock;
+
+impl Clock for MachineClock {
+    fn now(&self) -> Duration {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `time` is a valid, writable timespec for the length of the call.
+        let status = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
+        assert_eq!(status, 0, "CLOCK_BOOTTIME exists since Linux 2.6.39");
+        let seconds = u64::try_from(time.tv_sec).expect("time since boot is not negative");
+        Duration::new(seconds, u32::try_from(time.tv_nsec).expect("nanoseconds are below a billion"))
+    }
+
+    async fn sleep(&self, duration: Duration) {
+        tokio::time::sleep(duration).await;
+    }
+
+    fn token(&self) -> String {
+        format!("{:032x}", rand::random::<u128>())
+    }
+
+    fn fraction(&self) -> f64 {
+        rand::random::<f64>()
+    }
+}

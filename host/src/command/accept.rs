@@ -1,0 +1,94 @@
+//! `salvage accept`: the operator says that what Redis holds now is the truth.
+//!
+//! Accepting a queue takes a snapshot, so that it is this very state that is accepted: a fresh nonce is written with it,
+//! and a Redis that loses data afterwards is noticed as ever.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use salvage_core::epoch::{QueueMemory, follow, remember};
+use salvage_core::snapshot::Snapshot;
+
+use super::{CommandError, Done, say};
+use crate::cli::Exit;
+use crate::pass::SCOPE;
+use crate::ports::{Clock, Handlers, Jobs, Ledger, LoadedDomain, Outside, Queues};
+
+/// Accepts queues as they are.
+///
+/// # Errors
+/// If a queue is not declared by a loaded handler, or a store did not answer; then nothing is accepted.
+pub async fn queues<O: Outside>(outside: &O, asked: &[String], who: &str) -> Done {
+    outside.ledger().check_schema().await?;
+    let queues = chosen(asked, &outside.handlers().domains())?;
+    let snapshot = outside.queues().snapshot(&queues).await?;
+    if let Some(failure) = snapshot.server_fault() {
+        return Err(failure.into());
+    }
+    let now = outside.jobs().now().await?;
+    let before = outside.ledger().queue_memories(&queues).await?;
+    let memories = accepted(&snapshot, &before, now, || outside.clock().token())?;
+    // A pass that is under way has judged by what was true before: it ends here, and the next one begins anew.
+    let fence = outside.ledger().raise_fence(SCOPE, &outside.clock().token()).await?;
+    outside.ledger().remember_queues(&memories, Some(&fence)).await?;
+    let nonces =
+        memories.iter().filter_map(|(queue, memory)| Some((queue.clone(), memory.nonce_next.clone()?)));
+    outside.queues().mark(&nonces.collect(), &fence).await?;
+    for queue in memories.keys() {
+        outside.ledger().accepted_by(queue, who, now).await?;
+        tracing::warn!(queue, who, "queue accepted: what it holds now counts as the truth");
+        say(format_args!("accepted {queue}"))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Accepts one unreadable entry as harmless.
+///
+/// # Errors
+/// If the queue is not declared by a loaded handler, or PostgreSQL did not answer.
+pub async fn entry<O: Outside>(outside: &O, queue: &str, entry_id: &str, who: &str) -> Done {
+    outside.ledger().check_schema().await?;
+    chosen(&[queue.to_owned()], &outside.handlers().domains())?;
+    let now = outside.jobs().now().await?;
+    outside.ledger().accept_entry(queue, entry_id, who, now).await?;
+    tracing::warn!(queue, entry.id = entry_id, who, "entry accepted: it counts as nobody's job");
+    say(format_args!("accepted entry {entry_id} of {queue}"))?;
+    Ok(Exit::Done)
+}
+
+/// The asked queues, or all that are declared if none is named.
+fn chosen(asked: &[String], domains: &[LoadedDomain]) -> Result<BTreeSet<String>, CommandError> {
+    let sources = domains.iter().flat_map(|domain| &domain.manifest.sources);
+    let declared: BTreeSet<String> =
+        sources.flat_map(|source| source.queues.iter().map(|queue| queue.name.clone())).collect();
+    if asked.is_empty() {
+        return Ok(declared);
+    }
+    if let Some(unknown) = asked.iter().find(|queue| !declared.contains(*queue)) {
+        let declared = declared.into_iter().collect::<Vec<_>>().join(", ");
+        let why = format!("no loaded handler declares queue {unknown:?}; there are {declared}");
+        return Err(CommandError::Unknown(why));
+    }
+    Ok(asked.iter().cloned().collect())
+}
+
+fn accepted(
+    snapshot: &Snapshot,
+    before: &BTreeMap<String, QueueMemory>,
+    now: Timestamp,
+    token: impl Fn() -> String,
+) -> Result<BTreeMap<String, QueueMemory>, CommandError> {
+    let mut memories = BTreeMap::new();
+    for (queue, reading) in &snapshot.queues {
+        if let Some(flaw) = reading.flaws.iter().find(|flaw| !flaw.is_lack_of_trace()) {
+            return Err(CommandError::Unknown(format!(
+                "queue {queue:?} cannot be accepted as it is: {flaw}"
+            )));
+        }
+        let before = before.get(queue);
+        let continuity = follow(before, reading, &snapshot.server);
+        let memory = remember(before, &continuity, reading, &snapshot.server, Some(token()), now);
+        memories.insert(queue.clone(), QueueMemory { accepted_at: Some(now), ..memory });
+    }
+    Ok(memories)
+}

@@ -1,0 +1,50 @@
+//! `salvage history`: the last passes.
+
+use std::time::Duration;
+
+use salvage_core::ledger::PassRecord;
+
+use super::{Done, say, say_json, table};
+use crate::cli::Exit;
+use crate::ports::{Ledger, Outside};
+
+/// Prints the last passes, newest first.
+///
+/// # Errors
+/// If they could not be read or standard output is closed.
+pub async fn history<O: Outside>(outside: &O, limit: u32, json: bool) -> Done {
+    outside.ledger().check_schema().await?;
+    let passes = outside.ledger().history(limit).await?;
+    if json {
+        say_json(&passes)?;
+        return Ok(Exit::Done);
+    }
+    if passes.is_empty() {
+        say("no pass yet: `salvage once` runs one")?;
+        return Ok(Exit::Done);
+    }
+    let mut lines =
+        table(["STARTED", "GENERATION", "TOOK", "CANDIDATES", "REQUEUED", "FAILED", "BEFORE-EPOCH"]);
+    for pass in &passes {
+        lines.add_row(row(pass));
+    }
+    say(lines)?;
+    Ok(Exit::Done)
+}
+
+fn row(pass: &PassRecord) -> [String; 7] {
+    let total = |key: &str| {
+        let sources = pass.sources.as_array().into_iter().flatten();
+        sources.filter_map(|source| source.get(key)?.as_u64()).sum::<u64>().to_string()
+    };
+    let took = pass.duration_ms.map(|ms| salvage_core::settings::human(Duration::from_millis(ms)));
+    [
+        format!("{:.0}", pass.started_at),
+        pass.generation.to_string(),
+        took.unwrap_or_else(|| "not ended".to_owned()),
+        total("candidates"),
+        total("requeued"),
+        total("failed"),
+        total("before_epoch"),
+    ]
+}

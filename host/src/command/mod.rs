@@ -1,0 +1,63 @@
+//! One file per command: it asks the ports, prints to stdout and says with which code the process ends.
+
+use std::io::{self, Write};
+
+use salvage_core::sighting::QueueFailure;
+use serde::Serialize;
+
+use crate::cli::Exit;
+use crate::ports::StoreFailure;
+
+pub mod accept;
+pub mod explain;
+pub mod history;
+pub mod once;
+
+/// Why a command could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// PostgreSQL.
+    #[error(transparent)]
+    Store(#[from] StoreFailure),
+    /// Redis.
+    #[error(transparent)]
+    Queues(#[from] QueueFailure),
+    /// What was asked for is not there.
+    #[error("{0}")]
+    Unknown(String),
+    /// A component cannot be used.
+    #[error("{0}")]
+    Handler(String),
+    /// Standard output is closed or full.
+    #[error("cannot write to standard output: {0}")]
+    Output(#[from] io::Error),
+}
+
+/// Prints one line.
+///
+/// # Errors
+/// If standard output is closed.
+pub fn say(line: impl std::fmt::Display) -> Result<(), CommandError> {
+    writeln!(io::stdout().lock(), "{line}")?;
+    Ok(())
+}
+
+/// Prints a value as one JSON document.
+///
+/// # Errors
+/// If standard output is closed.
+pub fn say_json(value: &impl Serialize) -> Result<(), CommandError> {
+    let text = serde_json::to_string_pretty(value).map_err(io::Error::from)?;
+    say(text)
+}
+
+/// A table without borders: columns, two spaces apart.
+#[must_use]
+pub fn table<const N: usize>(header: [&str; N]) -> comfy_table::Table {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::NOTHING).set_header(header);
+    table
+}
+
+/// The code of a command that did what it was asked.
+pub type Done = Result<Exit, CommandError>;

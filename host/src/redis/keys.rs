@@ -1,0 +1,48 @@
+//! Names of keys: BullMQ's, and the one of ours in each queue.
+
+use salvage_core::snapshot::State;
+
+/// Our own key in a queue, a hash: field `nonce`, and `generation:<scope>` for each scope of the lease. No id of a job
+/// meets it, because BullMQ refuses ids of this form.
+pub(super) const HOST: &str = "salvage:host";
+
+/// Field of [`HOST`] that holds the nonce.
+pub(super) const NONCE: &str = "nonce";
+
+/// The keys of one queue.
+#[derive(Debug, Clone)]
+pub(super) struct Keys(String);
+
+impl Keys {
+    pub(super) fn new(prefix: &str, queue: &str) -> Self {
+        Self(format!("{prefix}:{queue}:"))
+    }
+
+    /// What all keys of the queue begin with, the last colon included.
+    pub(super) fn start(&self) -> &str {
+        &self.0
+    }
+
+    /// One of BullMQ's own keys, e.g. `meta`.
+    pub(super) fn own(&self, suffix: &str) -> String {
+        format!("{}{suffix}", self.0)
+    }
+
+    pub(super) fn state(&self, state: State) -> String {
+        self.own(state.key())
+    }
+
+    /// The hash of an entry.
+    pub(super) fn entry(&self, entry_id: &str) -> String {
+        self.own(entry_id)
+    }
+
+    /// The lock of the worker that runs the entry.
+    pub(super) fn lock(&self, entry_id: &str) -> String {
+        format!("{}{entry_id}:lock", self.0)
+    }
+
+    pub(super) fn host(&self) -> String {
+        self.own(HOST)
+    }
+}

@@ -1,0 +1,101 @@
+//! The lease: one key that says who may run a pass.
+//!
+//! Renewing and releasing name the owner, never "the current lease": a host that was frozen beyond its time and wakes
+//! must not give away another's.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+use salvage_core::lease::LeaseAnswer;
+use salvage_core::sighting::QueueFailure;
+
+use super::connection::Connection;
+use super::reply;
+use super::script::{self, Call, Script};
+use crate::ports::Lease;
+
+/// How often the key is tried for. A reply that was lost because the connection had died while idle (Redis restarted
+/// between two passes) is made good by the second; a Redis that fails twice in a row is not well.
+const ATTEMPTS: u32 = 2;
+
+/// The lease under one key.
+#[derive(Debug, Clone)]
+pub struct RedisLease {
+    connection: Arc<Connection>,
+    key: String,
+    release: Arc<Script>,
+    renew: Arc<Script>,
+}
+
+impl RedisLease {
+    pub(super) fn new(connection: Arc<Connection>, key: String) -> Self {
+        let release = Arc::new(Script::new(include_str!("release.lua")));
+        let renew = Arc::new(Script::new(include_str!("renew.lua")));
+        Self { connection, key, release, renew }
+    }
+
+    /// Lets the lease begin anew if it is still `owner`'s; returns whether it was. One that expired is not taken again.
+    ///
+    /// # Errors
+    /// If Redis does not answer. The lease may or may not have been prolonged, so trust does not grow.
+    pub async fn renew(&self, owner: &str, ttl: Duration) -> Result<bool, QueueFailure> {
+        let mut call = Call::default();
+        call.key(self.key.clone()).arg(owner).arg(milliseconds(ttl));
+        reply::flag(script::COMMAND, &self.renew.ask(&self.connection, &call).await?)
+    }
+
+    /// `None` if the key is there already.
+    async fn set_if_free(&self, owner: &str, ttl: Duration) -> Result<Option<LeaseAnswer>, QueueFailure> {
+        let mut command = redis::pipe();
+        command.cmd("SET").arg(&self.key).arg(owner).arg("NX").arg("PX").arg(milliseconds(ttl));
+        match self.connection.tell(&command).await?.first() {
+            Some(Value::Okay) => Ok(Some(LeaseAnswer::Acquired)),
+            Some(Value::Nil) => Ok(None),
+            other => Err(reply::unexpected("SET", other.unwrap_or(&Value::Nil))),
+        }
+    }
+
+    /// Whose lease it is; `None` if nobody's.
+    async fn read_back(&self, owner: &str) -> Result<Option<LeaseAnswer>, QueueFailure> {
+        let mut command = redis::pipe();
+        command.cmd("GET").arg(&self.key);
+        let reply = self.connection.ask(&command).await?.into_iter().next().unwrap_or_default();
+        let holder = reply::text("GET", reply)?;
+        Ok(holder.map(|holder| if holder == owner { LeaseAnswer::Acquired } else { LeaseAnswer::Held }))
+    }
+}
+
+impl Lease for RedisLease {
+    async fn acquire(&self, owner: &str, ttl: Duration) -> Result<LeaseAnswer, QueueFailure> {
+        let mut last = QueueFailure::Dropped { detail: "the lease expired while it was taken".to_owned() };
+        for attempt in 1..=ATTEMPTS {
+            match self.set_if_free(owner, ttl).await {
+                Ok(Some(answer)) => return Ok(answer),
+                // Nothing of ours can be there before the first attempt.
+                Ok(None) if attempt == 1 => return Ok(LeaseAnswer::Held),
+                Ok(None) => {}
+                Err(failure) if failure.is_indeterminate() => last = failure,
+                Err(failure) => return Err(failure),
+            }
+            // The reply was lost, or our own earlier SET has arrived late: the key itself tells, on a new connection.
+            match self.read_back(owner).await {
+                Ok(Some(answer)) => return Ok(answer),
+                Ok(None) if matches!(last, QueueFailure::Dropped { .. }) => {}
+                // The failure that came first says more than the one that followed from it.
+                Ok(None) | Err(_) => return Err(last),
+            }
+        }
+        Err(last)
+    }
+
+    async fn release(&self, owner: &str) -> Result<bool, QueueFailure> {
+        let mut call = Call::default();
+        call.key(self.key.clone()).arg(owner);
+        reply::flag(script::COMMAND, &self.release.ask(&self.connection, &call).await?)
+    }
+}
+
+fn milliseconds(ttl: Duration) -> u64 {
+    u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)
+}

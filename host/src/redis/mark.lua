@@ -1,0 +1,35 @@
+-- Writes a pass's nonce and generation into our own key of each queue, all or none.
+--
+-- KEYS[i]    `<prefix>:<queue>:salvage:host` of queue i
+-- ARGV[1]    scope of the lease
+-- ARGV[2]    the pass's generation in that scope
+-- ARGV[2+i]  nonce of queue i
+-- returns    {'clear'}, or, with nothing written, {'fenced', i, generation found} or {'wrong-type', i}
+--
+-- A frozen host that wakes after a newer pass began gets 'fenced'. Fields of other scopes, and every key that is not
+-- ours, are left untouched.
+
+local field = 'generation:' .. ARGV[1]
+local generation = tonumber(ARGV[2])
+
+for i, key in ipairs(KEYS) do
+  local kind = redis.call('TYPE', key).ok
+  if kind ~= 'hash' and kind ~= 'none' then
+    return {'wrong-type', i}
+  end
+  local found = redis.call('HGET', key, field)
+  if found then
+    local number = tonumber(found)
+    if not number then
+      return {'wrong-type', i}
+    end
+    if number > generation then
+      return {'fenced', i, found}
+    end
+  end
+end
+
+for i, key in ipairs(KEYS) do
+  redis.call('HSET', key, field, ARGV[2], 'nonce', ARGV[2 + i])
+end
+return {'clear'}
