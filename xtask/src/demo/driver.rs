@@ -40,8 +40,6 @@ impl Driver {
             .current_dir(paths::bullmq())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // What BullMQ complains about: a killed worker's neighbours, a server that ends. None of it is the demo's.
-            .stderr(Stdio::null())
             .spawn()
             .context("starting node for tests/bullmq/driver.mjs")?;
         let commands = process.stdin.take().context("the driver has no stdin")?;

@@ -284,3 +284,26 @@ pub(super) const SITUATIONS: [Situation; 15] = [
         runs_after: 1,
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_table_has_a_situation_and_no_id_is_there_twice() {
+        let tables: BTreeSet<Table> = SITUATIONS.iter().map(|situation| situation.table).collect();
+        assert_eq!(tables, BTreeSet::from(Table::ALL));
+        let keys: BTreeSet<_> = SITUATIONS.iter().map(Situation::key).collect();
+        assert_eq!(keys.len(), SITUATIONS.len());
+    }
+
+    #[test]
+    fn what_is_left_alone_is_expected_unchanged() {
+        for Situation { id, verdict, before, recovered, .. } in &SITUATIONS {
+            if matches!(verdict, Verdict::LeftAlone(_)) {
+                assert_eq!(format!("{before:?}"), format!("{recovered:?}"), "{id}");
+            }
+        }
+    }
+}
