@@ -4,6 +4,7 @@ pub mod cli;
 pub mod clock;
 pub mod command;
 pub mod config;
+pub mod host;
 pub mod pass;
 pub mod ports;
 pub mod postgres;

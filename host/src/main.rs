@@ -1,1 +1,124 @@
-fn main() {}
+//! The `salvage` binary: reads the command line and the settings, builds the adapters, hands them to a command.
+#![expect(clippy::print_stderr, reason = "what ends the process is told on stderr, before or after logging")]
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use salvage::cli::{Accept, Cli, Command, Exit, HandlerCommand};
+use salvage::command::{self, CommandError};
+use salvage::config::{self, Config, ConfigError, Drawing, OfflineConfig};
+use salvage::host::{Host, limits, load_handlers};
+use salvage::pass::Mode;
+use salvage::stop::{Stop, StopSwitch, stop};
+use salvage::wasm::{Registry, Runtime};
+use salvage::{schedule, telemetry};
+use tokio::signal::unix::{SignalKind, signal};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match answer(cli) {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            if let Some(error) = error.downcast_ref::<ConfigError>() {
+                eprintln!("{}", error.render(Drawing::for_stderr()));
+                return Exit::Config.into();
+            }
+            eprintln!("error: {error:#}");
+            Exit::Failed.into()
+        }
+    }
+}
+
+#[tokio::main]
+async fn answer(cli: Cli) -> anyhow::Result<Exit> {
+    let file = cli.config.as_deref();
+    if let Command::Handler(command) = cli.command {
+        let config = config::load_offline(file, std::env::vars_os())?;
+        telemetry::init(config.log.format);
+        return Ok(handler(&config, command).await?);
+    }
+    let config = config::load(file, std::env::vars_os())?;
+    telemetry::init(config.log.format);
+    if matches!(cli.command, Command::Migrate) {
+        let host = Host::new(&config, Registry::empty())?;
+        return Ok(command::migrate::migrate(&host.postgres).await?);
+    }
+    let handlers = load_handlers(&config.handlers).await?;
+    let host = Host::new(&config, handlers)?;
+    Ok(with_host(&host, &config, cli.command).await?)
+}
+
+async fn with_host(host: &Host, config: &Config, command: Command) -> Result<Exit, CommandError> {
+    let (switch, stop) = stop();
+    match command {
+        Command::Run => {
+            listen(switch)?;
+            schedule::run(host, &config.pass, &stop).await;
+            Ok(Exit::Done)
+        }
+        Command::Once { dry_run, output } => {
+            listen(switch)?;
+            let mode = if dry_run { Mode::DryRun } else { Mode::Act };
+            once(host, config, mode, output.json, &stop).await
+        }
+        Command::Plan { output } => once(host, config, Mode::DryRun, output.json, &stop).await,
+        Command::Explain { source, id, output } => {
+            command::explain::explain(host, &source, &id, output.json).await
+        }
+        Command::History { limit, output } => command::history::history(host, limit, output.json).await,
+        Command::Doctor { create_indexes, output } => {
+            command::doctor::doctor(host, &config.pass, create_indexes, output.json).await
+        }
+        Command::Accept(Accept { queues, entry, .. }) => match entry.as_deref() {
+            Some([queue, entry_id]) => command::accept::entry(host, queue, entry_id, &operator()).await,
+            _ => command::accept::queues(host, &queues, &operator()).await,
+        },
+        Command::Migrate | Command::Handler(_) => unreachable!("answered without a host"),
+    }
+}
+
+async fn once(
+    host: &Host,
+    config: &Config,
+    mode: Mode,
+    json: bool,
+    stop: &Stop,
+) -> Result<Exit, CommandError> {
+    command::once::once(host, &config.pass, mode, json, stop).await
+}
+
+async fn handler(config: &OfflineConfig, command: HandlerCommand) -> anyhow::Result<Exit> {
+    match command {
+        HandlerCommand::List { output } => {
+            Ok(command::handler::list(&load_handlers(&config.handlers).await?, output.json)?)
+        }
+        HandlerCommand::Check { file, output } => {
+            let runtime = Runtime::start()?;
+            Ok(command::handler::check(&runtime, &file, &limits(&config.handlers.limits), output.json)
+                .await?)
+        }
+    }
+}
+
+/// SIGTERM and SIGINT end the process before its next write.
+fn listen(switch: StopSwitch) -> std::io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("asked to stop: no new act begins");
+        switch.request();
+    });
+    Ok(())
+}
+
+/// Who accepts, for the record: the login name and the machine's name, as far as they are known.
+fn operator() -> String {
+    let user =
+        std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "unknown".to_owned());
+    let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{user}@{}", machine.trim())
+}

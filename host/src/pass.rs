@@ -27,6 +27,8 @@ use salvage_core::report::{LeaseState, Report};
 use salvage_core::settings::PassSettings;
 use salvage_core::sighting::{QueueFailure, Sighting};
 
+pub use look::queue_names;
+
 use crate::ports::{Clock, Lease, Ledger, Outside, StoreFailure};
 use crate::stop::Stop;
 

@@ -180,9 +180,18 @@ pub enum StoreFailure {
 
 impl StoreFailure {
     /// Whether it concerns the statement alone, so that other work can go on.
+    ///
+    /// A read-only server (25006: a standby after a failover), exhausted resources (53) and trouble of the server itself
+    /// (58, XX) will refuse the next statement as well.
     #[must_use]
-    pub const fn is_local(&self) -> bool {
-        matches!(self, Self::Refused { .. } | Self::Unexpected { .. })
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Refused { code, .. } => {
+                code != "25006" && !["53", "58", "XX"].iter().any(|class| code.starts_with(class))
+            }
+            Self::Unexpected { .. } => true,
+            _ => false,
+        }
     }
 }
 
@@ -515,10 +524,10 @@ pub enum HandlerFault {
         /// The limit.
         limit: u64,
     },
-    /// Its answer is larger than it may be.
-    #[error("output: answered {bytes} bytes, the limit is {limit}")]
+    /// Its answer, or what it wrote to stdout or stderr, is larger than it may be.
+    #[error("output: answered or wrote {bytes} bytes, the limit is {limit}")]
     Output {
-        /// Bytes of the answer.
+        /// Bytes of the answer, or bytes written when it was ended.
         bytes: u64,
         /// The limit.
         limit: u64,

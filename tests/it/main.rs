@@ -1,4 +1,15 @@
 //! Every integration test, in one binary, a module for each subject.
 
+mod acting;
 mod boundaries;
+mod redis_connection;
+mod redis_lease;
+mod redis_requeue;
+mod redis_requeue_bullmq;
+mod redis_snapshot;
+mod redis_world;
 mod support;
+mod wasm_calls;
+mod wasm_fixtures;
+mod wasm_loading;
+mod wasm_shipped;

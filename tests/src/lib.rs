@@ -5,4 +5,6 @@
 
 pub mod bullmq;
 pub mod example;
+pub mod rival;
 pub mod services;
+pub mod system;

@@ -9,6 +9,7 @@
 //! | `SALVAGE_TEST_REDIS_URL` | URL of the shared Redis |
 //! | `SALVAGE_TEST_BIN` | path of the `salvage` binary, a debug build |
 //! | `SALVAGE_TEST_HANDLERS` | folder of the built handlers |
+//! | `SALVAGE_TEST_HOSTILE` | folder of the handler that misbehaves on demand |
 //! | `SALVAGE_TEST_BULLMQ` | folder of the npm packages and the driver |
 //! | `SALVAGE_TEST_OUTPUT` | folder for what processes print; searched for leaks after the run |
 //! | `SALVAGE_TEST_POSTGRES_BIN`, `SALVAGE_TEST_REDIS_SERVER` | programs of private servers; found on the PATH if not set |

@@ -21,6 +21,7 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
+    setup::wasm_target()?;
     handlers()?;
     if !options.handlers {
         host(options.dev)?;
@@ -43,33 +44,53 @@ pub(crate) fn host(dev: bool) -> Result<PathBuf> {
 }
 
 /// Builds every handler to `target/handlers/NAME.wasm`.
+pub(crate) fn handlers() -> Result<()> {
+    run::step("build the handlers", || {
+        let handlers =
+            handler_names()?.into_iter().map(|name| Component { package: format!("handler-{name}"), name });
+        components(&handlers.collect::<Vec<_>>(), &paths::handlers())
+    })
+}
+
+/// Builds the handler that misbehaves on demand, for tests, to `target/hostile/hostile_handlers.wasm`.
+pub(crate) fn hostile_handlers() -> Result<()> {
+    run::step("build the hostile handlers", || {
+        let hostile =
+            Component { package: "hostile-handlers".to_owned(), name: "hostile_handlers".to_owned() };
+        components(&[hostile], &paths::hostile_handlers())
+    })
+}
+
+/// A package that becomes a component, and the name of its file.
+struct Component {
+    package: String,
+    name: String,
+}
+
+/// Builds components into `folder`.
 ///
 /// In a target folder of its own: the outer cargo may hold the lock of the other, and neither throws the other's work
 /// away. Each file appears by rename, so a running host never sees half of one.
-pub(crate) fn handlers() -> Result<()> {
-    run::step("build the handlers", || {
-        let names = handler_names()?;
-        let target = paths::target().join("handlers-build");
-        let mut cargo = Command::new(paths::cargo());
-        cargo
-            .args(["build", "--target", setup::WASM_TARGET, "--profile", "handler", "--target-dir"])
-            .arg(&target);
-        for name in &names {
-            cargo.args(["--package", &format!("handler-{name}")]);
-        }
-        // Flags meant for the host's machine, e.g. `-C target-cpu=native`, are none for the guest's.
-        cargo.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS").current_dir(paths::root());
-        run::command(&mut cargo)?;
-        let built = target.join(setup::WASM_TARGET).join("handler");
-        let folder = paths::handlers();
-        fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-        for name in &names {
-            let file = folder.join(format!("{name}.wasm"));
-            place(&built.join(format!("handler_{}.wasm", name.replace('-', "_"))), &file)?;
-            println!("{}", file.display());
-        }
-        Ok(())
-    })
+fn components(components: &[Component], folder: &Path) -> Result<()> {
+    let target = paths::target().join("handlers-build");
+    let mut cargo = Command::new(paths::cargo());
+    cargo
+        .args(["build", "--target", setup::WASM_TARGET, "--profile", "handler", "--target-dir"])
+        .arg(&target);
+    for component in components {
+        cargo.args(["--package", &component.package]);
+    }
+    // Flags meant for the host's machine, e.g. `-C target-cpu=native`, are none for the guest's.
+    cargo.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS").current_dir(paths::root());
+    run::command(&mut cargo)?;
+    let built = target.join(setup::WASM_TARGET).join("handler");
+    fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    for Component { package, name } in components {
+        let file = folder.join(format!("{name}.wasm"));
+        place(&built.join(format!("{}.wasm", package.replace('-', "_"))), &file)?;
+        println!("{}", file.display());
+    }
+    Ok(())
 }
 
 /// Names of the folders in `handlers/`, in name order.

@@ -19,6 +19,11 @@ pub(crate) fn handlers() -> PathBuf {
     target().join("handlers")
 }
 
+/// The handler that misbehaves on demand, for tests.
+pub(crate) fn hostile_handlers() -> PathBuf {
+    target().join("hostile")
+}
+
 /// The npm side of the tests.
 pub(crate) fn bullmq() -> PathBuf {
     root().join("tests/bullmq")

@@ -35,7 +35,8 @@ fn postgres() -> Result<()> {
     Ok(())
 }
 
-fn wasm_target() -> Result<()> {
+/// Adds the handlers' target to the toolchain if it is not there.
+pub(crate) fn wasm_target() -> Result<()> {
     let sysroot = Command::new("rustc")
         .args(["--print", "sysroot"])
         .output()

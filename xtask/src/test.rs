@@ -22,6 +22,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         lints()?;
     }
     build::handlers()?;
+    build::hostile_handlers()?;
     let host = build::host(true)?;
     let output = empty_output_folder()?;
     let servers = run::step("start the shared servers", Servers::start)?;
@@ -32,6 +33,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         command
             .env("SALVAGE_TEST_BIN", &host)
             .env("SALVAGE_TEST_HANDLERS", paths::handlers())
+            .env("SALVAGE_TEST_HOSTILE", paths::hostile_handlers())
             .env("SALVAGE_TEST_BULLMQ", paths::bullmq())
             .env("SALVAGE_TEST_OUTPUT", &output);
         run::command_recorded(&mut command, &output, "runner")

@@ -22,7 +22,7 @@ pub enum LiveStatus {
 ///
 /// `updated_at` and `xmin` are PostgreSQL's own text, so that no rounding lies between reading and comparing. `xmin` sees
 /// writes that change neither status nor `updated_at`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct RowToken {
     /// Primary key, as text.
     pub id: String,

@@ -9,8 +9,11 @@ use crate::cli::Exit;
 use crate::ports::StoreFailure;
 
 pub mod accept;
+pub mod doctor;
 pub mod explain;
+pub mod handler;
 pub mod history;
+pub mod migrate;
 pub mod once;
 
 /// Why a command could not do what it was asked.

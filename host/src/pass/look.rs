@@ -48,6 +48,8 @@ impl<O: Outside> Pass<'_, O> {
     }
 }
 
-pub(crate) fn queue_names(sources: &[ResolvedSource]) -> BTreeSet<String> {
+/// Every queue of these sources, once.
+#[must_use]
+pub fn queue_names(sources: &[ResolvedSource]) -> BTreeSet<String> {
     sources.iter().flat_map(|source| source.declared.queues.iter().map(|queue| queue.name.clone())).collect()
 }

@@ -1,1 +1,331 @@
-//! (in progress)
+//! PostgreSQL: the job rows, and Salvage's own tables. The only SQL of the house.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `session` | one transaction: everything runs in one |
+//! | `sql` | the only module that builds SQL text at run time |
+//! | `catalog` | what a manifest names, joined with what is there |
+//! | `candidates`, `inputs` | reading job rows, and what `decide` is shown |
+//! | `act` | the only file that writes job rows |
+//! | `fence`, `memory`, `ledger` | Salvage's own tables |
+//! | `indexes` | the live-row index of a job table, when the operator asks for it |
+//! | `migrate` | making and changing those |
+//!
+//! Nothing connects before it is needed, so the host starts while PostgreSQL is down. Nothing takes a session-level lock
+//! but `migrate`. Nothing here knows of Redis, except that what is remembered of queues is kept by key prefix.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::str::FromStr;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use salvage_core::act::{ACTS_CONCURRENT, Act};
+use salvage_core::candidate::{LiveRow, RowToken};
+use salvage_core::epoch::QueueMemory;
+use salvage_core::lease::Fence;
+use salvage_core::ledger::{Entry, Intent, PassRecord, StoryLine};
+use salvage_core::report::SourceCounts;
+use salvage_core::source::{ResolvedSource, SourceName};
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::{ConnectOptions, Connection};
+
+use crate::ports::{Census, Hold, JobInputs, Jobs, Ledger, LoadedDomain, Misfit, StoreFailure};
+
+mod act;
+mod candidates;
+mod catalog;
+mod error;
+mod fence;
+mod indexes;
+mod inputs;
+mod ledger;
+mod memory;
+mod migrate;
+mod session;
+mod sql;
+
+pub use act::Held;
+pub use indexes::IndexPlan;
+
+/// How long to wait for a free or a new connection.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// One connection per act in flight, and two for what runs beside them.
+const CONNECTIONS_MAX: u32 = ACTS_CONCURRENT as u32 + 2;
+
+/// What stands between the host and PostgreSQL.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Pooler {
+    /// Nothing, or something that gives a client one server for as long as it is connected.
+    #[default]
+    None,
+    /// A pooler that gives a client another server with every transaction, such as `PgBouncer` in transaction mode.
+    Transaction,
+}
+
+/// The adapter. Clones share their connections.
+#[derive(Debug, Clone)]
+pub struct Postgres {
+    pool: PgPool,
+    pooler: Pooler,
+    /// Redis's key prefix.
+    prefix: String,
+}
+
+impl Postgres {
+    /// Reads the URL; connects to nothing. `prefix` is Redis's key prefix, by which queues are remembered.
+    ///
+    /// # Errors
+    /// [`StoreFailure::Denied`] if the URL is none; the message does not quote it.
+    pub fn new(url: &str, pooler: Pooler, prefix: &str) -> Result<Self, StoreFailure> {
+        let options =
+            PgConnectOptions::from_str(url).map_err(|error| error::failure("read its URL", &error))?;
+        let mut options = options.application_name("salvage").disable_statement_logging();
+        if pooler == Pooler::Transaction {
+            // A startup option that such poolers refuse; PostgreSQL's default is as good since version 12.
+            options = options.extra_float_digits(None);
+        }
+        let pool = PgPoolOptions::new()
+            .max_connections(CONNECTIONS_MAX)
+            .acquire_timeout(ACQUIRE_TIMEOUT)
+            .connect_lazy_with(options);
+        Ok(Self { pool, pooler, prefix: prefix.to_owned() })
+    }
+
+    /// The same over a pool that somebody else has set up.
+    #[must_use]
+    pub fn from_pool(pool: PgPool, pooler: Pooler, prefix: &str) -> Self {
+        Self { pool, pooler, prefix: prefix.to_owned() }
+    }
+
+    fn is_pooled(&self) -> bool {
+        self.pooler == Pooler::Transaction
+    }
+
+    /// A connection from the pool.
+    ///
+    /// The pool tries a refused connection again until its time is up and then says only that it is up. So the cause is
+    /// asked for by a connection of our own: first, if the pool has none at all (then nothing is waited for), or after.
+    async fn connection(&self) -> Result<PoolConnection<sqlx::Postgres>, StoreFailure> {
+        if self.pool.size() == 0 {
+            self.probe().await?;
+        }
+        match self.pool.acquire().await {
+            Ok(connection) => Ok(connection),
+            Err(failure @ sqlx::Error::PoolTimedOut) => {
+                self.probe().await?;
+                Err(error::failure("connect", &failure))
+            }
+            Err(failure) => Err(self.cause(&failure)),
+        }
+    }
+
+    /// Connects and disconnects.
+    async fn probe(&self) -> Result<(), StoreFailure> {
+        let connection = self.connect().await?;
+        // It answered; whether the farewell arrives does not matter.
+        drop(connection.close().await);
+        Ok(())
+    }
+
+    /// A connection outside of the pool.
+    async fn connect(&self) -> Result<sqlx::PgConnection, StoreFailure> {
+        let options = self.pool.connect_options();
+        match tokio::time::timeout(ACQUIRE_TIMEOUT, options.connect()).await {
+            Ok(Ok(connection)) => Ok(connection),
+            Ok(Err(failure)) => Err(self.cause(&failure)),
+            Err(_) => {
+                let within = ACQUIRE_TIMEOUT.as_secs();
+                Err(StoreFailure::Unreachable(format!("{} did not answer within {within} s", self.address())))
+            }
+        }
+    }
+
+    /// Why a connection could not be made, with the address if it is that which nobody answers at.
+    fn cause(&self, failure: &sqlx::Error) -> StoreFailure {
+        match error::failure("connect", failure) {
+            StoreFailure::Unreachable(detail) => {
+                StoreFailure::Unreachable(format!("{}: {detail}", self.address()))
+            }
+            // Whatever else PostgreSQL says to a client that connects is about that client.
+            StoreFailure::Refused { message, code, .. } => {
+                StoreFailure::Denied(format!("{message} (SQLSTATE {code})"))
+            }
+            other => other,
+        }
+    }
+
+    fn address(&self) -> String {
+        let options = self.pool.connect_options();
+        match options.get_socket() {
+            Some(socket) => socket.display().to_string(),
+            None => format!("{}:{}", options.get_host(), options.get_port()),
+        }
+    }
+}
+
+impl Jobs for Postgres {
+    type Held = Held;
+
+    async fn now(&self) -> Result<Timestamp, StoreFailure> {
+        candidates::now(self).await
+    }
+
+    async fn resolve(
+        &self,
+        domains: &[LoadedDomain],
+    ) -> Result<(Vec<ResolvedSource>, Vec<Misfit>), StoreFailure> {
+        catalog::resolve(self, domains).await
+    }
+
+    async fn census(
+        &self,
+        source: &ResolvedSource,
+        declared: &BTreeSet<String>,
+        now: Timestamp,
+    ) -> Result<Census, StoreFailure> {
+        candidates::census(self, source, declared, now).await
+    }
+
+    async fn live_rows(
+        &self,
+        source: &ResolvedSource,
+        before: Timestamp,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<LiveRow>, StoreFailure> {
+        candidates::live_rows(self, source, before, after, limit).await
+    }
+
+    async fn live_among(
+        &self,
+        source: &ResolvedSource,
+        row_ids: &[String],
+    ) -> Result<BTreeSet<String>, StoreFailure> {
+        candidates::live_among(self, source, row_ids).await
+    }
+
+    async fn any_exists(&self, source: &ResolvedSource, row_ids: &[String]) -> Result<bool, StoreFailure> {
+        candidates::any_exists(self, source, row_ids).await
+    }
+
+    async fn inputs(
+        &self,
+        source: &ResolvedSource,
+        tokens: &[&RowToken],
+    ) -> Result<Vec<Option<JobInputs>>, StoreFailure> {
+        inputs::of_page(self, source, tokens).await
+    }
+
+    async fn hold(
+        &self,
+        source: &ResolvedSource,
+        act: &Act,
+        fence: &Fence,
+        entry: &Entry,
+    ) -> Result<Hold<Held>, StoreFailure> {
+        act::hold(self, source, act, fence, entry).await
+    }
+}
+
+impl Ledger for Postgres {
+    async fn check_schema(&self) -> Result<(), StoreFailure> {
+        migrate::check(self).await
+    }
+
+    async fn raise_fence(&self, scope: &str, pass_token: &str) -> Result<Fence, StoreFailure> {
+        fence::raise(self, scope, pass_token).await
+    }
+
+    async fn pass_began(
+        &self,
+        pass_id: &str,
+        fence: &Fence,
+        started_at: Timestamp,
+    ) -> Result<(), StoreFailure> {
+        ledger::pass_began(self, pass_id, fence, started_at).await
+    }
+
+    async fn pass_ended(
+        &self,
+        pass_id: &str,
+        duration: Duration,
+        sources: &[SourceCounts],
+    ) -> Result<(), StoreFailure> {
+        ledger::pass_ended(self, pass_id, duration, sources).await
+    }
+
+    async fn queue_memories(
+        &self,
+        queues: &BTreeSet<String>,
+    ) -> Result<BTreeMap<String, QueueMemory>, StoreFailure> {
+        memory::of_queues(self, queues).await
+    }
+
+    async fn all_queue_memories(&self) -> Result<BTreeMap<String, QueueMemory>, StoreFailure> {
+        memory::of_all_queues(self).await
+    }
+
+    async fn remember_queues(
+        &self,
+        memories: &BTreeMap<String, QueueMemory>,
+        fence: Option<&Fence>,
+    ) -> Result<(), StoreFailure> {
+        memory::remember(self, memories, fence).await
+    }
+
+    async fn corroborated(&self) -> Result<BTreeSet<SourceName>, StoreFailure> {
+        memory::corroborated(self).await
+    }
+
+    async fn corroborate(&self, seen: &[(SourceName, String)], now: Timestamp) -> Result<(), StoreFailure> {
+        memory::corroborate(self, seen, now).await
+    }
+
+    async fn accepted_by(&self, queue: &str, who: &str, now: Timestamp) -> Result<(), StoreFailure> {
+        memory::accepted_by(self, queue, who, now).await
+    }
+
+    async fn accepted_entries(&self) -> Result<BTreeSet<(String, String)>, StoreFailure> {
+        memory::accepted_entries(self).await
+    }
+
+    async fn accept_entry(
+        &self,
+        queue: &str,
+        entry_id: &str,
+        who: &str,
+        now: Timestamp,
+    ) -> Result<(), StoreFailure> {
+        memory::accept_entry(self, queue, entry_id, who, now).await
+    }
+
+    async fn recoveries(
+        &self,
+        jobs: &[(SourceName, String)],
+        since: Timestamp,
+    ) -> Result<Vec<u32>, StoreFailure> {
+        ledger::recoveries(self, jobs, since).await
+    }
+
+    async fn intend(&self, pass_id: &str, fence: &Fence, intents: &[Intent]) -> Result<(), StoreFailure> {
+        ledger::intend(self, pass_id, fence, intents).await
+    }
+
+    async fn withdraw(&self, pass_id: &str, intents: &[Intent]) -> Result<(), StoreFailure> {
+        ledger::withdraw(self, pass_id, intents).await
+    }
+
+    async fn record(&self, entries: &[Entry]) -> Result<(), StoreFailure> {
+        ledger::record(self, entries).await
+    }
+
+    async fn history(&self, limit: u32) -> Result<Vec<PassRecord>, StoreFailure> {
+        ledger::history(self, limit).await
+    }
+
+    async fn story(&self, source: &SourceName, job_id: &str) -> Result<Vec<StoryLine>, StoreFailure> {
+        ledger::story(self, source, job_id).await
+    }
+}

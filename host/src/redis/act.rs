@@ -1,5 +1,7 @@
 //! The act's part in the queues: runs `requeue.lua`, the only thing in the host that puts a job back in a queue.
 
+use std::sync::LazyLock;
+
 use redis::Value;
 use salvage_core::act::{Act, Change, Place, QueueRefusal, ScriptAnswer};
 use salvage_core::sighting::QueueFailure;
@@ -9,6 +11,8 @@ use super::keys::Keys;
 use super::options::{self, Options};
 use super::script::{Answer, Call, Script};
 use crate::ports::QueueTerms;
+
+static REQUEUE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("requeue.lua")));
 
 /// BullMQ's own keys of a queue (4.x to 6.x, Pro's groups included): an entry of that name would overwrite one.
 const RESERVED: [&str; 21] = [
@@ -53,7 +57,7 @@ pub(super) async fn run(
         Ok(call) => call,
         Err(refusal) => return Ok(ScriptAnswer::Refused(refusal)),
     };
-    let reply = Script::new(include_str!("requeue.lua")).tell(connection, &call).await?;
+    let reply = REQUEUE.tell(connection, &call).await?;
     answer(reply, &act.places)
 }
 

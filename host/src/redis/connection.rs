@@ -184,9 +184,7 @@ impl Connection {
             *self.slot() = Some(open.clone());
             Ok((open, true))
         });
-        opened.await.unwrap_or_else(|_| {
-            Err(QueueFailure::Refused { detail: format!("not connected within {} ms", self.timeout_ms()) })
-        })
+        opened.await.unwrap_or_else(|_| Err(self.not_connected()))
     }
 
     async fn connect(&self) -> Result<Open, QueueFailure> {
@@ -209,22 +207,13 @@ impl Connection {
         let replies = match self.within_time(redis, &commands).await {
             // Nothing was sent that could have been carried out.
             Err(QueueFailure::Dropped { detail }) => return Err(QueueFailure::Refused { detail }),
+            Err(QueueFailure::Timeout { .. }) => return Err(self.not_connected()),
             answered => answered?,
         };
-        let refused =
-            replies.iter().zip(commands.cmd_iter()).find(|(reply, _)| !matches!(reply, Value::Okay));
-        match refused {
+        match replies.iter().find(|reply| !matches!(reply, Value::Okay)) {
             None => Ok(()),
-            Some((Value::ServerError(error), _)) => Err(match reply::refusal(error) {
-                // The words of an unknown command's error repeat its arguments: the password.
-                QueueFailure::Error { code, .. } => {
-                    let detail =
-                        "it refused to log in or to select the database; check [redis] url".to_owned();
-                    QueueFailure::Error { code, detail }
-                }
-                other => other,
-            }),
-            Some((other, _)) => Err(reply::unexpected("AUTH or SELECT", other)),
+            Some(Value::ServerError(error)) => Err(without_words(reply::refusal(error))),
+            Some(other) => Err(reply::unexpected("AUTH or SELECT", other)),
         }
     }
 
@@ -241,6 +230,10 @@ impl Connection {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn not_connected(&self) -> QueueFailure {
+        QueueFailure::Refused { detail: format!("not connected within {} ms", self.timeout_ms()) }
+    }
+
     fn timeout_ms(&self) -> u64 {
         u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX)
     }
@@ -255,6 +248,17 @@ fn refuses_to_serve(reply: &Value) -> bool {
 /// The system's words for what broke; of anything else only its kind, for the library's words may quote a reply.
 fn cause(error: &RedisError) -> String {
     if error.is_io_error() { error.to_string() } else { error.category().to_owned() }
+}
+
+/// A refused log-in, without Redis's words: for an unknown command they repeat its arguments, and so the password.
+fn without_words(failure: QueueFailure) -> QueueFailure {
+    match failure {
+        QueueFailure::Error { code, .. } => {
+            let detail = "it refused to log in or to select the database; check [redis] url".to_owned();
+            QueueFailure::Error { code, detail }
+        }
+        other => other,
+    }
 }
 
 fn invalid_url(error: &RedisError) -> InvalidUrl {

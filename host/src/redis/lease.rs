@@ -3,7 +3,7 @@
 //! Renewing and releasing name the owner, never "the current lease": a host that was frozen beyond its time and wakes
 //! must not give away another's.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use redis::Value;
@@ -15,6 +15,10 @@ use super::reply;
 use super::script::{self, Call, Script};
 use crate::ports::Lease;
 
+static RELEASE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("release.lua")));
+
+static RENEW: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("renew.lua")));
+
 /// How often the key is tried for. A reply that was lost because the connection had died while idle (Redis restarted
 /// between two passes) is made good by the second; a Redis that fails twice in a row is not well.
 const ATTEMPTS: u32 = 2;
@@ -24,15 +28,11 @@ const ATTEMPTS: u32 = 2;
 pub struct RedisLease {
     connection: Arc<Connection>,
     key: String,
-    release: Arc<Script>,
-    renew: Arc<Script>,
 }
 
 impl RedisLease {
     pub(super) fn new(connection: Arc<Connection>, key: String) -> Self {
-        let release = Arc::new(Script::new(include_str!("release.lua")));
-        let renew = Arc::new(Script::new(include_str!("renew.lua")));
-        Self { connection, key, release, renew }
+        Self { connection, key }
     }
 
     /// Lets the lease begin anew if it is still `owner`'s; returns whether it was. One that expired is not taken again.
@@ -42,7 +42,7 @@ impl RedisLease {
     pub async fn renew(&self, owner: &str, ttl: Duration) -> Result<bool, QueueFailure> {
         let mut call = Call::default();
         call.key(self.key.clone()).arg(owner).arg(milliseconds(ttl));
-        reply::flag(script::COMMAND, &self.renew.ask(&self.connection, &call).await?)
+        reply::flag(script::COMMAND, &RENEW.ask(&self.connection, &call).await?)
     }
 
     /// `None` if the key is there already.
@@ -92,7 +92,7 @@ impl Lease for RedisLease {
     async fn release(&self, owner: &str) -> Result<bool, QueueFailure> {
         let mut call = Call::default();
         call.key(self.key.clone()).arg(owner);
-        reply::flag(script::COMMAND, &self.release.ask(&self.connection, &call).await?)
+        reply::flag(script::COMMAND, &RELEASE.ask(&self.connection, &call).await?)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Our mark in each queue: the nonce that proves what Redis still holds, and the generation that fences late writers.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use salvage_core::lease::Fence;
 use salvage_core::sighting::QueueFailure;
@@ -8,6 +9,8 @@ use salvage_core::sighting::QueueFailure;
 use super::connection::Connection;
 use super::keys::Keys;
 use super::script::{Answer, Call, Script};
+
+static MARK: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("mark.lua")));
 
 /// Writes a nonce into each queue, under the fence.
 pub(super) async fn write(
@@ -19,7 +22,6 @@ pub(super) async fn write(
     if nonces.is_empty() {
         return Ok(());
     }
-    let script = Script::new(include_str!("mark.lua"));
     let mut call = Call::default();
     call.arg(&fence.scope).arg(fence.generation);
     for (queue, nonce) in nonces {
@@ -27,7 +29,7 @@ pub(super) async fn write(
     }
     let queues: Vec<&String> = nonces.keys().collect();
     // Written twice, it is the same mark.
-    let answer = Answer::parse(script.ask(connection, &call).await?)?;
+    let answer = Answer::parse(MARK.ask(connection, &call).await?)?;
     match answer.word() {
         "clear" => Ok(()),
         "fenced" => {

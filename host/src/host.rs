@@ -1,0 +1,121 @@
+//! The adapters of one process, bundled for the pass.
+
+use crate::clock::MachineClock;
+use crate::config::{self, Config};
+use crate::ports::{Outside, StoreFailure};
+use crate::postgres::{Pooler, Postgres};
+use crate::redis::{InvalidUrl, RedisLease, RedisQueues, RedisSettings};
+use crate::wasm::{self, EngineFault, Registry, Runtime};
+
+/// PostgreSQL, Redis, the handlers and the machine's clock.
+pub struct Host {
+    /// The lease's key in Redis.
+    pub lease: RedisLease,
+    /// The queues.
+    pub queues: RedisQueues,
+    /// Job rows and Salvage's own tables.
+    pub postgres: Postgres,
+    /// The handlers.
+    pub handlers: Registry,
+    clock: MachineClock,
+}
+
+/// Loads the handlers of the configured folder, each under its own settings.
+///
+/// # Errors
+/// If the engine does not work on this machine. What is wrong with a file is in the registry's reports.
+pub async fn load_handlers(config: &config::Handlers) -> Result<Registry, EngineFault> {
+    let named = &config.named;
+    let grants = named.iter().filter_map(|(domain, handler)| Some((domain.clone(), handler.grants.clone()?)));
+    // Whose limits apply is known only once the file has said its domain, so it is tried under the widest.
+    let widest = named.values().map(|handler| handler.limits).fold(config.limits, widest);
+    let (runtime, mode) = (Runtime::start()?, config.grants);
+    let registry = Registry::load(&runtime, &config.dir, &limits(&widest), mode, &grants.collect()).await;
+    Ok(registry.adjusted(|manifest| {
+        let own = limits(&config.limits(&manifest.domain));
+        let manifest = config.with_thresholds(manifest).map_err(|unknown| unknown.to_string())?;
+        Ok((manifest, own))
+    }))
+}
+
+/// The configuration's limits as the runtime takes them.
+#[must_use]
+pub const fn limits(of: &config::Limits) -> wasm::Limits {
+    wasm::Limits {
+        run_time: of.run_time,
+        memory: of.memory_bytes,
+        output: of.output_bytes,
+        log: of.log_bytes,
+    }
+}
+
+fn widest(a: config::Limits, b: config::Limits) -> config::Limits {
+    config::Limits {
+        run_time: a.run_time.max(b.run_time),
+        memory_bytes: a.memory_bytes.max(b.memory_bytes),
+        output_bytes: a.output_bytes.max(b.output_bytes),
+        log_bytes: a.log_bytes.max(b.log_bytes),
+    }
+}
+
+/// A setting that passed the configuration and was refused by its adapter.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// `[database] url`.
+    #[error("[database] url cannot be used")]
+    Database(#[source] StoreFailure),
+    /// `[redis] url`.
+    #[error("[redis] url cannot be used")]
+    Redis(#[source] InvalidUrl),
+}
+
+impl Host {
+    /// Bundles the adapters; connects to nothing, so that the process starts while a store is down.
+    ///
+    /// # Errors
+    /// If a URL cannot be used.
+    pub fn new(config: &Config, handlers: Registry) -> Result<Self, HostError> {
+        let queues = RedisQueues::new(&RedisSettings {
+            url: config.redis.url.expose().to_owned(),
+            prefix: config.redis.prefix.clone(),
+            timeout: config.redis.timeout,
+        })
+        .map_err(HostError::Redis)?;
+        let postgres = Postgres::new(config.database.url.expose(), Pooler::None, &config.redis.prefix)
+            .map_err(HostError::Database)?;
+        Ok(Self { lease: queues.lease(&config.lease.key), queues, postgres, handlers, clock: MachineClock })
+    }
+}
+
+impl Outside for Host {
+    type Lease = RedisLease;
+    type Queues = RedisQueues;
+    type Jobs = Postgres;
+    type Ledger = Postgres;
+    type Handlers = Registry;
+    type Clock = MachineClock;
+
+    fn lease(&self) -> &Self::Lease {
+        &self.lease
+    }
+
+    fn queues(&self) -> &Self::Queues {
+        &self.queues
+    }
+
+    fn jobs(&self) -> &Self::Jobs {
+        &self.postgres
+    }
+
+    fn ledger(&self) -> &Self::Ledger {
+        &self.postgres
+    }
+
+    fn handlers(&self) -> &Self::Handlers {
+        &self.handlers
+    }
+
+    fn clock(&self) -> &Self::Clock {
+        &self.clock
+    }
+}

@@ -1,0 +1,189 @@
+//! One transaction on one connection: the only way in which this adapter talks to PostgreSQL.
+//!
+//! Reads are transactions too. Behind a pooler that hands out servers per transaction, a statement outside of one may be
+//! parsed on one server and bound on another; and inside one, PostgreSQL's own timeouts end what hangs.
+
+use std::time::Duration;
+
+use salvage_core::act::STATEMENT_TIMEOUT;
+use sqlx::error::BoxDynError;
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::{Arguments, AssertSqlSafe, Encode, FromRow, SqlSafeStr, SqlStr, Type};
+
+use super::sql;
+use super::{Postgres, error};
+use crate::ports::StoreFailure;
+
+/// How long we wait for a reply: longer than PostgreSQL waits before it ends a statement by itself, so that this strikes
+/// only if the server or the way to it hangs.
+pub(super) const REPLY_TIMEOUT: Duration = STATEMENT_TIMEOUT.saturating_add(Duration::from_secs(2));
+
+/// What a transaction is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// One snapshot over all its statements; PostgreSQL refuses any write.
+    Read,
+    /// Waits for locks only as long as [`salvage_core::act::LOCK_TIMEOUT`].
+    Write,
+    /// Raises the fence: waits for a lock until PostgreSQL has ended whoever froze while holding it.
+    Raise,
+}
+
+/// A statement and its parameters, all of which are text, numbers or booleans; the SQL casts them.
+pub(super) struct Statement {
+    sql: SqlStr,
+    arguments: Result<PgArguments, BoxDynError>,
+}
+
+impl Statement {
+    /// A statement written out in the source.
+    pub(super) fn fixed(sql: &'static str) -> Self {
+        Self { sql: sql.into_sql_str(), arguments: Ok(PgArguments::default()) }
+    }
+
+    /// A statement built by [`super::sql`].
+    pub(super) fn built(sql: sql::Text) -> Self {
+        Self { sql: AssertSqlSafe(sql.0).into_sql_str(), arguments: Ok(PgArguments::default()) }
+    }
+
+    /// Adds the next parameter.
+    pub(super) fn bind<'t, T>(mut self, value: T) -> Self
+    where
+        T: Encode<'t, sqlx::Postgres> + Type<sqlx::Postgres>,
+    {
+        if let Ok(arguments) = &mut self.arguments
+            && let Err(error) = arguments.add(value)
+        {
+            self.arguments = Err(error);
+        }
+        self
+    }
+}
+
+/// An open transaction. Dropped before its end, its connection is closed, and PostgreSQL rolls it back.
+#[derive(Debug)]
+pub(super) struct Session {
+    connection: PoolConnection<sqlx::Postgres>,
+    attempted: String,
+    /// Whether statements are named, and so parsed once per connection.
+    is_named: bool,
+    is_over: bool,
+}
+
+impl Postgres {
+    /// Opens a transaction; `attempted` completes "PostgreSQL refused to …".
+    pub(super) async fn open(
+        &self,
+        mode: Mode,
+        attempted: impl Into<String>,
+    ) -> Result<Session, StoreFailure> {
+        let mut session = Session {
+            connection: self.connection().await?,
+            attempted: attempted.into(),
+            is_named: !self.is_pooled(),
+            is_over: false,
+        };
+        session.control(sql::opening(mode)).await?;
+        Ok(session)
+    }
+}
+
+impl Session {
+    /// All rows.
+    pub(super) async fn all<T>(&mut self, statement: Statement) -> Result<Vec<T>, StoreFailure>
+    where
+        T: for<'r> FromRow<'r, PgRow> + Send + Unpin,
+    {
+        let arguments = self.encoded(statement.arguments)?;
+        let query = sqlx::query_as_with::<_, T, _>(statement.sql, arguments).persistent(self.is_named);
+        within(&self.attempted, query.fetch_all(&mut *self.connection)).await
+    }
+
+    /// The one row, if there is one.
+    pub(super) async fn optional<T>(&mut self, statement: Statement) -> Result<Option<T>, StoreFailure>
+    where
+        T: for<'r> FromRow<'r, PgRow> + Send + Unpin,
+    {
+        let arguments = self.encoded(statement.arguments)?;
+        let query = sqlx::query_as_with::<_, T, _>(statement.sql, arguments).persistent(self.is_named);
+        within(&self.attempted, query.fetch_optional(&mut *self.connection)).await
+    }
+
+    /// The row that is always there.
+    pub(super) async fn one<T>(&mut self, statement: Statement) -> Result<T, StoreFailure>
+    where
+        T: for<'r> FromRow<'r, PgRow> + Send + Unpin,
+    {
+        let row = self.optional(statement).await?;
+        row.ok_or_else(|| StoreFailure::Unexpected {
+            attempted: self.attempted.clone(),
+            detail: "no row where there is always one".to_owned(),
+        })
+    }
+
+    /// How many rows were written.
+    pub(super) async fn execute(&mut self, statement: Statement) -> Result<u64, StoreFailure> {
+        let arguments = self.encoded(statement.arguments)?;
+        let query = sqlx::query_with(statement.sql, arguments).persistent(self.is_named);
+        let done = within(&self.attempted, query.execute(&mut *self.connection)).await?;
+        Ok(done.rows_affected())
+    }
+
+    /// Ends the transaction and keeps what it wrote.
+    ///
+    /// # Errors
+    /// If the reply was lost or refused: what it wrote may or may not be kept.
+    pub(super) async fn commit(mut self) -> Result<(), StoreFailure> {
+        self.control(sql::Text("COMMIT".to_owned())).await?;
+        self.is_over = true;
+        Ok(())
+    }
+
+    /// Ends the transaction and undoes what it wrote. If PostgreSQL cannot be told, closing the connection tells it.
+    pub(super) async fn roll_back(mut self) {
+        self.is_over = self.control(sql::Text("ROLLBACK".to_owned())).await.is_ok();
+    }
+
+    /// Checks every deferred constraint now, while nothing outside depends on the answer.
+    pub(super) async fn check_constraints(&mut self) -> Result<(), StoreFailure> {
+        self.control(sql::Text("SET CONSTRAINTS ALL IMMEDIATE".to_owned())).await
+    }
+
+    fn encoded(&self, arguments: Result<PgArguments, BoxDynError>) -> Result<PgArguments, StoreFailure> {
+        arguments.map_err(|error| StoreFailure::Unexpected {
+            attempted: self.attempted.clone(),
+            detail: format!("a parameter could not be sent: {error}"),
+        })
+    }
+
+    /// A statement without parameters and rows, in the simple protocol.
+    pub(super) async fn control(&mut self, sql: sql::Text) -> Result<(), StoreFailure> {
+        let raw = sqlx::raw_sql(AssertSqlSafe(sql.0));
+        within(&self.attempted, raw.execute(&mut *self.connection)).await?;
+        Ok(())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.connection.close_on_drop();
+        }
+    }
+}
+
+/// Waits for a reply, but not for ever.
+pub(super) async fn within<T>(
+    attempted: &str,
+    reply: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, StoreFailure> {
+    match tokio::time::timeout(REPLY_TIMEOUT, reply).await {
+        Ok(Ok(reply)) => Ok(reply),
+        Ok(Err(error)) => Err(error::failure(attempted, &error)),
+        Err(_) => Err(StoreFailure::Unreachable(format!(
+            "no reply within {} s to the attempt to {attempted}",
+            REPLY_TIMEOUT.as_secs()
+        ))),
+    }
+}

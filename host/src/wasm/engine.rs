@@ -1,0 +1,126 @@
+//! What all handlers of a process share: the compiler, the clock that interrupts them, and what they may import.
+//!
+//! **Interruption.** Compiled code checks a counter, the engine's epoch, at every loop and call. A thread of the operating
+//! system raises it every [`TICK`]; as a task of the async runtime it would never run once spinning guests hold all
+//! worker threads. At each tick a guest yields to its neighbours, and past its budget it ends (see [`super::store`]).
+//!
+//! **Allocation on demand, not pooled.** A pool saves 3.5 of about 70 µs for a call, and asks in return that somebody
+//! knows beforehand how many instances, tables and memories of which size the components of strangers have; one that does
+//! not fit fails with the pool's words, and a full pool fails like a fault of the guest. On demand the limits are those of
+//! the call's own limiter, whatever the component is made of, and [`CALLS_MAX`] bounds their sum.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use wasmtime::component::Linker;
+use wasmtime::{Config, Engine, EngineWeak, WasmBacktraceDetails};
+
+use super::check::Contract;
+use super::contract::TYPES;
+use super::store::State;
+
+/// Between two ticks of the epoch.
+pub(super) const TICK: Duration = Duration::from_millis(10);
+
+/// Most calls at once. Times [`super::Limits::memory`], the most memory all guests together can hold; more would not be
+/// faster, since a call waits for nothing but the processor.
+pub(super) const CALLS_MAX: u32 = 8;
+
+/// Stack of a guest's native code, of the 2 MiB its fiber has.
+const STACK_BYTES: usize = 512 * 1024;
+
+/// The engine and what it offers to handlers. Cheap to clone; one per process.
+#[derive(Clone)]
+pub struct Runtime(Arc<Shared>);
+
+struct Shared {
+    engine: Engine,
+    linker: Linker<State>,
+    calls: Semaphore,
+    contract: Contract,
+}
+
+/// The engine does not work on this machine.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineFault {
+    /// It refused its configuration.
+    #[error("the WebAssembly engine does not start: {0}")]
+    Config(String),
+    /// No thread for the ticks.
+    #[error("no thread for the WebAssembly engine's clock")]
+    Ticker(#[source] std::io::Error),
+}
+
+impl Runtime {
+    /// Starts the engine and its ticks, which end with the last clone.
+    ///
+    /// # Errors
+    /// If the engine does not work on this machine.
+    pub fn start() -> Result<Self, EngineFault> {
+        let refused = |error: wasmtime::Error| EngineFault::Config(error.to_string());
+        let engine = Engine::new(&config()).map_err(refused)?;
+        let linker = linker(&engine).map_err(refused)?;
+        start_ticks(engine.weak()).map_err(EngineFault::Ticker)?;
+        let calls = Semaphore::new(CALLS_MAX as usize);
+        Ok(Self(Arc::new(Shared { engine, linker, calls, contract: Contract::v0_1() })))
+    }
+
+    pub(super) fn engine(&self) -> &Engine {
+        &self.0.engine
+    }
+
+    pub(super) fn linker(&self) -> &Linker<State> {
+        &self.0.linker
+    }
+
+    pub(super) fn calls(&self) -> &Semaphore {
+        &self.0.calls
+    }
+
+    pub(super) fn contract(&self) -> &Contract {
+        &self.0.contract
+    }
+}
+
+/// The same inputs give the same decision on every machine: no threads, one NaN, one answer of relaxed SIMD.
+fn config() -> Config {
+    let mut config = Config::new();
+    config
+        .wasm_component_model(true)
+        .epoch_interruption(true)
+        .cranelift_nan_canonicalization(true)
+        .relaxed_simd_deterministic(true)
+        .shared_memory(false)
+        .max_wasm_stack(STACK_BYTES)
+        .parallel_compilation(true)
+        // Else an environment variable decides, and a cached file of one process would be refused by the next. Names of
+        // functions are there without it.
+        .wasm_backtrace_details(WasmBacktraceDetails::Disable);
+    config
+}
+
+/// All of WASI 0.2, behind which there is nothing (see [`State`]), and the host's log.
+fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
+    let mut linker = Linker::new(engine);
+    wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+    super::store::add_host_log(&mut linker)?;
+    // Types only; there is nothing to offer but the name.
+    linker.instance(TYPES)?;
+    Ok(linker)
+}
+
+/// The thread holds the engine weakly and ends with it.
+fn start_ticks(engine: EngineWeak) -> std::io::Result<()> {
+    let tick = move || {
+        loop {
+            thread::sleep(TICK);
+            match engine.upgrade() {
+                Some(engine) => engine.increment_epoch(),
+                None => break,
+            }
+        }
+    };
+    thread::Builder::new().name("handler-ticks".to_owned()).spawn(tick).map(drop)
+}

@@ -1,0 +1,246 @@
+//! From a file to a handler that may serve: form, contract, imports, a trial instance, its manifest.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use salvage_core::grants::NotGranted;
+use salvage_core::manifest::HandlerManifest;
+use sha2::{Digest, Sha256};
+use wasmtime::component::Component;
+
+use super::check::{self, Misfit};
+use super::contract::DOMAIN;
+use super::convert;
+use super::engine::Runtime;
+use super::fault::{first_line, root_line};
+use super::handler::Handler;
+use super::limits::Limits;
+use crate::ports::HandlerFault;
+
+/// Largest component. One made of Python has 18 MB; compiling grows with the size.
+pub const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Why a file does not serve. Its text is for whoever wrote or placed the file: what is wrong, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadFault {
+    /// The folder could not be listed.
+    #[error("the handlers' folder {} cannot be read ({source}); check [handlers] dir", folder.display())]
+    Folder {
+        /// As it was configured.
+        folder: PathBuf,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// The folder holds too many files.
+    #[error("the folder holds more than {limit} handlers; this one is beyond")]
+    TooMany {
+        /// Most files.
+        limit: usize,
+    },
+    /// The file could not be read.
+    #[error("the file cannot be read: {0}")]
+    Read(#[source] io::Error),
+    /// The file is larger than a component may be.
+    #[error("the file has {bytes} bytes, a handler may have {limit}")]
+    TooLarge {
+        /// Its size.
+        bytes: u64,
+        /// [`FILE_BYTES_MAX`].
+        limit: u64,
+    },
+    /// Not WebAssembly at all.
+    #[error(
+        "not a WebAssembly component: the file does not begin like one; build the handler for wasm32-wasip2"
+    )]
+    NotWasm,
+    /// A core module.
+    #[error(
+        "a core WebAssembly module, not a component; build the handler for wasm32-wasip2, \
+         or make a component of it with `wasm-tools component new`"
+    )]
+    CoreModule,
+    /// The beginning of a component.
+    #[error("the file is cut off after {bytes} bytes: only the beginning of a component; copy it again")]
+    Truncated {
+        /// Its size.
+        bytes: usize,
+    },
+    /// A component that the engine cannot compile.
+    #[error("not a valid component: {0}; build or copy it again")]
+    Malformed(String),
+    /// A component of another world.
+    #[error(
+        "it does not export `{DOMAIN}` but {}; build it against the world `handler` of wit/v0.1",
+        list(found, "nothing")
+    )]
+    WrongWorld {
+        /// What it exports.
+        found: Vec<String>,
+    },
+    /// The right interface with other types.
+    #[error("{0}; build it against wit/v0.1 as it was released")]
+    Contract(Misfit),
+    /// It imports what the host does not have.
+    #[error(
+        "it imports {}, which the host does not offer; a handler may import `salvage:handler/host-log` and WASI 0.2 \
+         without http",
+        list(names, "nothing")
+    )]
+    Imports {
+        /// The imports.
+        names: Vec<String>,
+    },
+    /// It imports what the host has, in another form.
+    #[error("its imports do not fit: {0}")]
+    Link(String),
+    /// No instance could be made.
+    #[error("it cannot be instantiated: {0}")]
+    Start(#[source] HandlerFault),
+    /// `describe` did not answer.
+    #[error("`describe` failed: {0}")]
+    Describe(#[source] HandlerFault),
+    /// The manifest breaks rules.
+    #[error("its manifest of domain {domain:?} is not sound: {}", faults.join("; "))]
+    Manifest {
+        /// As declared.
+        domain: String,
+        /// Each a sentence.
+        faults: Vec<String>,
+    },
+    /// The operator's settings for it make no sense.
+    #[error("the settings of {domain:?} do not fit its manifest: {why}")]
+    Settings {
+        /// The domain.
+        domain: String,
+        /// What does not fit.
+        why: String,
+    },
+    /// Another file serves this domain.
+    #[error("domain {domain:?} is served by {first} already; remove one of the two files")]
+    DomainTaken {
+        /// The domain of both.
+        domain: String,
+        /// The other file.
+        first: String,
+    },
+    /// Another source owns a job type.
+    #[error(
+        "{what} of table {table:?} is owned by {owner} ({first}) already, and has one owner; \
+         take it out of one of the two manifests"
+    )]
+    Owned {
+        /// The job table.
+        table: String,
+        /// `job type "NAME"`, or `every job type`.
+        what: String,
+        /// `domain/source` of the owner.
+        owner: String,
+        /// The owner's file.
+        first: String,
+    },
+    /// Its grants do not cover its manifest.
+    #[error(transparent)]
+    NotGranted(#[from] NotGranted),
+}
+
+fn list(names: &[String], none: &str) -> String {
+    if names.is_empty() {
+        return none.to_owned();
+    }
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// A component that kept the contract, and what it declares. Grants and ownership are still to be judged.
+pub(super) struct Sound {
+    pub(super) handler: Handler,
+    pub(super) manifest: HandlerManifest,
+    pub(super) imports: Vec<String>,
+}
+
+/// What a file came to, as far as it came.
+pub(super) struct Attempt {
+    /// SHA-256 of the file, hex; `None` if it could not be read.
+    pub(super) digest: Option<String>,
+    pub(super) sound: Result<Sound, LoadFault>,
+}
+
+/// Loads one file.
+pub(super) async fn file(runtime: &Runtime, path: &Path, limits: &Limits) -> Attempt {
+    let bytes = match read(path).await {
+        Ok(bytes) => Arc::new(bytes),
+        Err(fault) => return Attempt { digest: None, sound: Err(fault) },
+    };
+    let digest = Sha256::digest(&*bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    Attempt { digest: Some(digest), sound: component(runtime, &name, bytes, limits).await }
+}
+
+async fn read(path: &Path) -> Result<Vec<u8>, LoadFault> {
+    let path = path.to_owned();
+    blocking(move || {
+        let bytes = std::fs::metadata(&path).map_err(LoadFault::Read)?.len();
+        if bytes > FILE_BYTES_MAX {
+            return Err(LoadFault::TooLarge { bytes, limit: FILE_BYTES_MAX });
+        }
+        std::fs::read(&path).map_err(LoadFault::Read)
+    })
+    .await
+}
+
+async fn component(
+    runtime: &Runtime,
+    name: &str,
+    bytes: Arc<Vec<u8>>,
+    limits: &Limits,
+) -> Result<Sound, LoadFault> {
+    check::form(&bytes)?;
+    let engine = runtime.engine().clone();
+    let compiled = blocking(move || Component::new(&engine, &*bytes)).await;
+    let component = compiled.map_err(|error| LoadFault::Malformed(root_line(&error)))?;
+    runtime.contract().check(&component, runtime.engine())?;
+    let imports = check::imports(&component, runtime.engine());
+    let names = check::not_offered(&imports);
+    if !names.is_empty() {
+        return Err(LoadFault::Imports { names });
+    }
+    let link = |error: wasmtime::Error| LoadFault::Link(first_line(&error));
+    let pre = runtime.linker().instantiate_pre(&component).map_err(link)?;
+    let mut handler = Handler::new(runtime, name, pre, *limits).map_err(link)?;
+    handler.try_instance().await.map_err(LoadFault::Start)?;
+    let described = handler.describe().await.map_err(LoadFault::Describe)?;
+    let domain = described.domain.clone();
+    let manifest = convert::manifest(described).map_err(|faults| LoadFault::Manifest { domain, faults })?;
+    handler.rename(&manifest.domain);
+    Ok(Sound { handler, manifest, imports })
+}
+
+/// Compiling takes up to seconds; the runtime's threads have a pass to run.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+/// A handler file that keeps the contract.
+#[derive(Debug, Clone)]
+pub struct Checked {
+    /// What it declares; sound on its own.
+    pub manifest: HandlerManifest,
+    /// SHA-256 of the file, hex.
+    pub digest: String,
+    /// What it imports, in its order.
+    pub imports: Vec<String>,
+}
+
+/// Checks one file as loading would, but for grants and owners.
+///
+/// # Errors
+/// The first fault found.
+pub async fn check_file(runtime: &Runtime, path: &Path, limits: &Limits) -> Result<Checked, LoadFault> {
+    let attempt = file(runtime, path, limits).await;
+    let sound = attempt.sound?;
+    let digest = attempt.digest.unwrap_or_default();
+    Ok(Checked { manifest: sound.manifest, digest, imports: sound.imports })
+}
