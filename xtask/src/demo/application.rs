@@ -238,6 +238,13 @@ pub(super) fn insert_rows(database: &str) -> Result<()> {
     psql(database, &["--command", &script]).context("inserting the demo's rows").map(drop)
 }
 
+/// What the row says.
+pub(super) fn status(database: &str, situation: &Situation) -> Result<String> {
+    let statement =
+        format!("SELECT status FROM {} WHERE id = '{}'", situation.table.shape().table, situation.id);
+    psql(database, &["--command", &statement]).with_context(|| format!("reading {}", situation.id))
+}
+
 /// Somebody takes this situation's tracks out of its video.
 pub(super) fn delete_tracks(database: &str, situation: &Situation) -> Result<()> {
     let statement = format!("DELETE FROM \"VideoTrack\" WHERE \"videoId\" = '{}'", situation.parent_id());

@@ -44,7 +44,9 @@ pub(crate) fn run() -> Result<()> {
     })?;
     show_end(&mut stage, &runs_before, &mut differences)?;
     step("look once more", || {
-        differences.check_last_pass(&host.once()?);
+        let report = host.once()?;
+        differences.check_last_pass(&report);
+        println!("{} jobs are in no queue.", report.len());
         Ok(())
     })?;
     conclude(&differences)
@@ -54,7 +56,10 @@ fn show_before(stage: &mut Stage<'_>, differences: &mut Differences) -> Result<V
     let found = look(stage)?;
     differences.check_states("before the recovery", &found, |situation| &situation.before);
     println!("{}", table::before(&stage.entries, &found));
-    println!("To the product all of these but one look the same: not finished.\n");
+    println!(
+        "(alive), (dead): whether a worker still renews the entry's lock. To whoever waits for them, all but one look"
+    );
+    println!("the same: not finished.\n");
     Ok(found)
 }
 

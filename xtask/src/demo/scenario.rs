@@ -212,7 +212,7 @@ pub(super) const SITUATIONS: [Situation; 15] = [
         story: "worker killed; the entry is there",
         fate: Fate::WorkerDies,
         before: state("PROCESSING", "COMPOSING", "active (dead)"),
-        verdict: Verdict::LeftAlone("its entry is active: BullMQ's own matter"),
+        verdict: Verdict::LeftAlone("its entry is active; BullMQ will see to it"),
         recovered: state("PROCESSING", "COMPOSING", "active (dead)"),
         end: state("COMPLETED", "READY", "completed"),
         runs_before: 1,

@@ -19,6 +19,9 @@ const WORK_MS: u32 = 300;
 /// How often the new workers look for entries of dead ones; BullMQ's default of 30 s is long to watch.
 const STALLED_CHECK_MS: u32 = 1_000;
 
+/// How long an idle worker may take to begin a job.
+const BEGUN_WITHIN: Duration = Duration::from_secs(30);
+
 /// How long the new workers may take for everything; they need about ten seconds.
 const IDLE_WITHIN: Duration = Duration::from_secs(90);
 
@@ -170,7 +173,7 @@ impl<'a> Stage<'a> {
         for (index, situation) in with_fate(Fate::Runs) {
             start_worker(&mut self.survivor, self.servers, situation.table, json!({ "behaviour": "hold" }))?;
             self.enqueue(index, situation)?;
-            self.survivor.call("waitRuns", json!({ "jobId": situation.id }))?;
+            self.wait_until_begun(situation)?;
         }
         Ok(())
     }
@@ -192,10 +195,20 @@ impl<'a> Stage<'a> {
             }
             for (index, situation) in all() {
                 self.enqueue(index, situation)?;
-                doomed.call("waitRuns", json!({ "jobId": situation.id }))?;
+                self.wait_until_begun(situation)?;
             }
         }
         Ok(())
+    }
+
+    /// Until the worker has told the row, which is the last that it does before the work itself.
+    fn wait_until_begun(&self, situation: &Situation) -> Result<()> {
+        until(&format!("a worker begins {}", situation.id), BEGUN_WITHIN, || {
+            if interrupt::came() {
+                bail!("interrupted");
+            }
+            Ok(application::status(&self.servers.database, situation)? == "PROCESSING")
+        })
     }
 
     fn enqueue_all(&mut self, fate: Fate) -> Result<()> {

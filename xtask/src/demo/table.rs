@@ -105,6 +105,29 @@ fn deed(report: &Report, situation: &Situation) -> String {
     }
 }
 
+/// On two lines, which keeps the column narrow; of two states that begin alike, the second only where it differs.
 fn change(before: &str, after: &str) -> String {
-    if before == after { after.to_owned() } else { format!("{before} → {after}") }
+    if before == after {
+        return after.to_owned();
+    }
+    match (before.rsplit_once(' '), after.rsplit_once(' ')) {
+        (Some((same, _)), Some((start, differs))) if same == start => format!("{before}\n→ {differs}"),
+        _ => format!("{before}\n→ {after}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::change;
+
+    #[test]
+    fn a_change_is_shown_where_it_is() {
+        assert_eq!(change("READY", "READY"), "READY");
+        assert_eq!(change("QUEUED", "FAILED"), "QUEUED\n→ FAILED");
+        assert_eq!(
+            change("READY, export EXPORTING", "READY, export FAILED"),
+            "READY, export EXPORTING\n→ FAILED"
+        );
+        assert_eq!(change("active (alive)", "completed"), "active (alive)\n→ completed");
+    }
 }
