@@ -405,14 +405,14 @@ pub trait Ledger {
     /// If it could not be read.
     async fn all_queue_memories(&self) -> Result<BTreeMap<String, QueueMemory>, StoreFailure>;
 
-    /// Remembers queues; under `fence`, if given (an operator's `accept` has none).
+    /// Remembers queues, under the fence.
     ///
     /// # Errors
     /// [`StoreFailure::Fenced`] or if nothing was written.
     async fn remember_queues(
         &self,
         memories: &BTreeMap<String, QueueMemory>,
-        fence: Option<&Fence>,
+        fence: &Fence,
     ) -> Result<(), StoreFailure>;
 
     /// The sources corroborated by a queue since that queue's epoch began.

@@ -2,6 +2,10 @@
 
 mod acting;
 mod boundaries;
+mod postgres_acts;
+mod postgres_fixtures;
+mod postgres_ledger;
+mod postgres_rows;
 mod redis_connection;
 mod redis_lease;
 mod redis_requeue;

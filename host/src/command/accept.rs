@@ -21,6 +21,8 @@ use crate::ports::{Clock, Handlers, Jobs, Ledger, LoadedDomain, Outside, Queues}
 pub async fn queues<O: Outside>(outside: &O, asked: &[String], who: &str) -> Done {
     outside.ledger().check_schema().await?;
     let queues = chosen(asked, &outside.handlers().domains())?;
+    // A pass that is under way has judged by what was true before: it ends here, and the next one begins anew.
+    let fence = outside.ledger().raise_fence(SCOPE, &outside.clock().token()).await?;
     let snapshot = outside.queues().snapshot(&queues).await?;
     if let Some(failure) = snapshot.server_fault() {
         return Err(failure.into());
@@ -28,9 +30,7 @@ pub async fn queues<O: Outside>(outside: &O, asked: &[String], who: &str) -> Don
     let now = outside.jobs().now().await?;
     let before = outside.ledger().queue_memories(&queues).await?;
     let memories = accepted(&snapshot, &before, now, || outside.clock().token())?;
-    // A pass that is under way has judged by what was true before: it ends here, and the next one begins anew.
-    let fence = outside.ledger().raise_fence(SCOPE, &outside.clock().token()).await?;
-    outside.ledger().remember_queues(&memories, Some(&fence)).await?;
+    outside.ledger().remember_queues(&memories, &fence).await?;
     let nonces =
         memories.iter().filter_map(|(queue, memory)| Some((queue.clone(), memory.nonce_next.clone()?)));
     outside.queues().mark(&nonces.collect(), &fence).await?;

@@ -113,7 +113,7 @@ impl<O: Outside> Pass<'_, O> {
             );
         }
         if let Some(licence) = &self.licence {
-            ledger.remember_queues(&changed, Some(&licence.fence)).await?;
+            ledger.remember_queues(&changed, &licence.fence).await?;
         }
         known.memories.extend(changed);
         if let Some(licence) = &self.licence

@@ -129,10 +129,7 @@ fn fit(domain: &LoadedDomain, declared: &Source, catalog: &Catalog) -> Result<Re
             standing: domain.standing,
             component_digest: domain.digest.clone(),
         }),
-        _ => {
-            check.faults.dedup();
-            Err(Misfit { source: name, faults: check.faults })
-        }
+        _ => Err(Misfit { source: name, faults: check.faults }),
     }
 }
 
@@ -227,7 +224,7 @@ impl<'a> Check<'a> {
         let Some(table) = self.existing(name, role) else { return false };
         let is_one = TABLE_KINDS.contains(&table.kind.as_str());
         if !is_one {
-            self.faults.push(format!(
+            self.fault(format!(
                 "{} ({role}) must be a table or a partitioned table, found a {}",
                 quote_table(name),
                 relation(&table.kind)
@@ -240,7 +237,7 @@ impl<'a> Check<'a> {
         let table = self.catalog.tables.get(name);
         if table.is_none() {
             let near = did_you_mean(name, self.catalog.visible.iter().map(String::as_str));
-            self.faults.push(format!("table {} ({role}) does not exist{near}", quote_table(name)));
+            self.fault(format!("table {} ({role}) does not exist{near}", quote_table(name)));
         }
         table
     }
@@ -253,7 +250,7 @@ impl<'a> Check<'a> {
             Some(column) => self.types.insert(table, name, &column.sql_type),
             None => {
                 let near = did_you_mean(name, columns.keys().map(String::as_str));
-                self.faults.push(format!(
+                self.fault(format!(
                     "table {} has no column {} ({role}){near}",
                     quote_table(table),
                     quote(name)
@@ -299,7 +296,7 @@ impl<'a> Check<'a> {
         };
         for status in statuses.iter().filter(|status| !labels.iter().any(|label| label == *status)) {
             let near = did_you_mean(status, labels.iter().map(String::as_str));
-            self.faults.push(format!(
+            self.fault(format!(
                 "enum {} of {}.{} has no status {status}, it has {}{near}",
                 column.sql_type,
                 quote_table(table),
@@ -309,12 +306,19 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// Notes a fault, once: job types often share a parent.
+    fn fault(&mut self, fault: String) {
+        if !self.faults.contains(&fault) {
+            self.faults.push(fault);
+        }
+    }
+
     /// Notes a column whose type is not the expected one.
     fn expect(&mut self, is_so: bool, table: &str, name: &str, expected: &str) {
         if !is_so {
             let found = self.types.get(table, name).unwrap_or_default();
             let fault = format!("{}.{} must be {expected}, found {found}", quote_table(table), quote(name));
-            self.faults.push(fault);
+            self.fault(fault);
         }
     }
 }

@@ -7,7 +7,7 @@ use salvage_core::source::ResolvedSource;
 use sqlx::{AssertSqlSafe, Connection, SqlSafeStr};
 
 use super::session::{Mode, Statement};
-use super::{Postgres, error, sql};
+use super::{ACQUIRE_TIMEOUT, Postgres, error, sql};
 use crate::ports::StoreFailure;
 
 /// Statements that give a source its live-row index where it has none.
@@ -52,7 +52,7 @@ impl Postgres {
     /// # Errors
     /// If PostgreSQL refused it; an invalid index may be left, which the next plan drops.
     pub async fn run_index_statement(&self, statement: &str) -> Result<(), StoreFailure> {
-        let mut connection = self.connect().await?;
+        let mut connection = self.connect(ACQUIRE_TIMEOUT).await?;
         let sql = AssertSqlSafe(statement.to_owned()).into_sql_str();
         let done = sqlx::raw_sql(sql).execute(&mut connection).await;
         drop(connection.close().await);

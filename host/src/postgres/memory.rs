@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::candidates::{instant, rfc3339};
 use super::ledger::document;
-use super::session::{Mode, Session, Statement};
+use super::session::{Mode, Statement};
 use super::{Postgres, fence};
 use crate::ports::StoreFailure;
 
@@ -21,8 +21,7 @@ const READ: &str = "SELECT q.queue, q.nonce, q.nonce_next, q.id_counter, q.ever_
     round(extract(epoch FROM q.accepted_at) * 1000000)::bigint \
     FROM salvage.queues AS q WHERE q.prefix = $1 AND ($2::text[] IS NULL OR q.queue = ANY($2::text[]))";
 
-/// A pass's write. Between its read and this, an operator may have accepted the queue: that stays, unless the pass found
-/// the epoch over, since what was accepted is then gone.
+/// Under a fence, so that a pass and an operator who accepts cannot lose each other's nonce.
 const REMEMBER: &str = "INSERT INTO salvage.queues AS q (prefix, queue, nonce, nonce_next, id_counter, ever_had_jobs, \
     run_id, replid, evicted_keys, epoch_began, accepted_at) \
     SELECT $1, m.queue, m.nonce, m.nonce_next, m.id_counter, m.ever_had_jobs, m.run_id, m.replid, m.evicted_keys, \
@@ -33,20 +32,7 @@ const REMEMBER: &str = "INSERT INTO salvage.queues AS q (prefix, queue, nonce, n
     ON CONFLICT (prefix, queue) DO UPDATE SET nonce = EXCLUDED.nonce, nonce_next = EXCLUDED.nonce_next, \
     id_counter = EXCLUDED.id_counter, ever_had_jobs = EXCLUDED.ever_had_jobs, run_id = EXCLUDED.run_id, \
     replid = EXCLUDED.replid, evicted_keys = EXCLUDED.evicted_keys, epoch_began = EXCLUDED.epoch_began, \
-    accepted_at = CASE WHEN q.epoch_began = EXCLUDED.epoch_began \
-    THEN COALESCE(EXCLUDED.accepted_at, q.accepted_at) ELSE EXCLUDED.accepted_at END";
-
-/// An operator's write. A pass may be running: of a queue that is known, only the acceptance is written, or the pass's
-/// newest nonce would be lost and the epoch with it; and only of the epoch that the operator saw.
-const ACCEPT: &str = "INSERT INTO salvage.queues AS q (prefix, queue, nonce, nonce_next, id_counter, ever_had_jobs, \
-    run_id, replid, evicted_keys, epoch_began, accepted_at) \
-    SELECT $1, m.queue, m.nonce, m.nonce_next, m.id_counter, m.ever_had_jobs, m.run_id, m.replid, m.evicted_keys, \
-    m.epoch_began, m.accepted_at \
-    FROM jsonb_to_recordset($2::text::jsonb) AS m(queue text, nonce text, nonce_next text, id_counter bigint, \
-    ever_had_jobs boolean, run_id text, replid text, evicted_keys bigint, epoch_began timestamptz, \
-    accepted_at timestamptz) ORDER BY m.queue \
-    ON CONFLICT (prefix, queue) DO UPDATE SET accepted_at = EXCLUDED.accepted_at \
-    WHERE q.epoch_began = EXCLUDED.epoch_began";
+    accepted_at = EXCLUDED.accepted_at";
 
 const CORROBORATED: &str = "SELECT DISTINCT c.domain, c.source FROM salvage.corroborations AS c \
     JOIN salvage.queues AS q ON q.prefix = c.prefix AND q.queue = c.queue \
@@ -152,34 +138,13 @@ fn signed(count: u64) -> i64 {
 pub(super) async fn remember(
     postgres: &Postgres,
     memories: &BTreeMap<String, QueueMemory>,
-    fence: Option<&Fence>,
+    fence: &Fence,
 ) -> Result<(), StoreFailure> {
-    let attempted = "remember the queues";
-    let mut session = postgres.open(Mode::Write, attempted).await?;
-    let written = match fence {
-        Some(fence) => {
-            fence::check(&mut session, fence).await?;
-            write(&mut session, REMEMBER, postgres, memories).await?
-        }
-        None => write(&mut session, ACCEPT, postgres, memories).await?,
-    };
-    if written != memories.len() as u64 {
-        session.roll_back().await;
-        let detail =
-            "a queue's epoch ended while it was being accepted; look again, and accept what is there now";
-        return Err(StoreFailure::Unexpected { attempted: attempted.to_owned(), detail: detail.to_owned() });
-    }
-    session.commit().await
-}
-
-async fn write(
-    session: &mut Session,
-    sql: &'static str,
-    postgres: &Postgres,
-    memories: &BTreeMap<String, QueueMemory>,
-) -> Result<u64, StoreFailure> {
+    let mut session = postgres.open(Mode::Write, "remember the queues").await?;
+    fence::check(&mut session, fence).await?;
     let rows: Vec<Remembered<'_>> = memories.iter().map(Remembered::new).collect();
-    session.execute(Statement::fixed(sql).bind(&postgres.prefix).bind(document(&rows))).await
+    session.execute(Statement::fixed(REMEMBER).bind(&postgres.prefix).bind(document(&rows))).await?;
+    session.commit().await
 }
 
 pub(super) async fn corroborated(postgres: &Postgres) -> Result<BTreeSet<SourceName>, StoreFailure> {

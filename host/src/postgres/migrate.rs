@@ -12,7 +12,7 @@ use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 use sqlx::{Connection, PgConnection, SqlSafeStr};
 
 use super::session::{Mode, Statement, within};
-use super::{Postgres, error};
+use super::{ACQUIRE_TIMEOUT, Postgres, error};
 use crate::ports::StoreFailure;
 
 /// Number, name and text of each file, in order.
@@ -43,7 +43,7 @@ impl Postgres {
     /// # Errors
     /// If a file was refused, or one that was applied has changed since; what came before it stays applied.
     pub async fn migrate(&self) -> Result<Vec<String>, StoreFailure> {
-        let mut connection = self.connect().await?;
+        let mut connection = self.connect(ACQUIRE_TIMEOUT).await?;
         let applied = migrate_alone(&mut connection).await;
         // Closing also gives the lock back; if PostgreSQL is not there to hear it, it has done so by itself.
         drop(connection.close().await);
@@ -54,7 +54,8 @@ impl Postgres {
 async fn migrate_alone(connection: &mut PgConnection) -> Result<Vec<String>, StoreFailure> {
     take_lock(connection).await?;
     let before = applied(connection).await?;
-    migrator().run(&mut *connection).await.map_err(|failure| refusal(&failure))?;
+    // `run` is the documented one, but its future cannot be sent to another thread; sqlx itself goes this way then.
+    migrator().run_direct(None, &mut *connection, false).await.map_err(|failure| refusal(&failure))?;
     let is_new = |(version, _, _): &&(i64, &str, &str)| !before.contains(version);
     Ok(FILES.iter().filter(is_new).map(|(version, name, _)| format!("{version:04} {name}")).collect())
 }

@@ -51,6 +51,9 @@ pub use indexes::IndexPlan;
 /// How long to wait for a free or a new connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long to ask for the cause after that.
+const CAUSE_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// One connection per act in flight, and two for what runs beside them.
 const CONNECTIONS_MAX: u32 = ACTS_CONCURRENT as u32 + 2;
 
@@ -109,12 +112,12 @@ impl Postgres {
     /// asked for by a connection of our own: first, if the pool has none at all (then nothing is waited for), or after.
     async fn connection(&self) -> Result<PoolConnection<sqlx::Postgres>, StoreFailure> {
         if self.pool.size() == 0 {
-            self.probe().await?;
+            self.probe(ACQUIRE_TIMEOUT).await?;
         }
         match self.pool.acquire().await {
             Ok(connection) => Ok(connection),
             Err(failure @ sqlx::Error::PoolTimedOut) => {
-                self.probe().await?;
+                self.probe(CAUSE_TIMEOUT).await?;
                 Err(error::failure("connect", &failure))
             }
             Err(failure) => Err(self.cause(&failure)),
@@ -122,21 +125,21 @@ impl Postgres {
     }
 
     /// Connects and disconnects.
-    async fn probe(&self) -> Result<(), StoreFailure> {
-        let connection = self.connect().await?;
+    async fn probe(&self, within: Duration) -> Result<(), StoreFailure> {
+        let connection = self.connect(within).await?;
         // It answered; whether the farewell arrives does not matter.
         drop(connection.close().await);
         Ok(())
     }
 
     /// A connection outside of the pool.
-    async fn connect(&self) -> Result<sqlx::PgConnection, StoreFailure> {
+    async fn connect(&self, within: Duration) -> Result<sqlx::PgConnection, StoreFailure> {
         let options = self.pool.connect_options();
-        match tokio::time::timeout(ACQUIRE_TIMEOUT, options.connect()).await {
+        match tokio::time::timeout(within, options.connect()).await {
             Ok(Ok(connection)) => Ok(connection),
             Ok(Err(failure)) => Err(self.cause(&failure)),
             Err(_) => {
-                let within = ACQUIRE_TIMEOUT.as_secs();
+                let within = within.as_secs();
                 Err(StoreFailure::Unreachable(format!("{} did not answer within {within} s", self.address())))
             }
         }
@@ -145,7 +148,8 @@ impl Postgres {
     /// Why a connection could not be made, with the address if it is that which nobody answers at.
     fn cause(&self, failure: &sqlx::Error) -> StoreFailure {
         match error::failure("connect", failure) {
-            StoreFailure::Unreachable(detail) => {
+            // The latter: something listens there that is no PostgreSQL.
+            StoreFailure::Unreachable(detail) | StoreFailure::Unexpected { detail, .. } => {
                 StoreFailure::Unreachable(format!("{}: {detail}", self.address()))
             }
             // Whatever else PostgreSQL says to a client that connects is about that client.
@@ -270,7 +274,7 @@ impl Ledger for Postgres {
     async fn remember_queues(
         &self,
         memories: &BTreeMap<String, QueueMemory>,
-        fence: Option<&Fence>,
+        fence: &Fence,
     ) -> Result<(), StoreFailure> {
         memory::remember(self, memories, fence).await
     }
@@ -327,5 +331,29 @@ impl Ledger for Postgres {
 
     async fn story(&self, source: &SourceName, job_id: &str) -> Result<Vec<StoryLine>, StoreFailure> {
         ledger::story(self, source, job_id).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_send<T: Send>(_: &T) {}
+
+    /// Nothing connects here; the futures are made and dropped.
+    #[tokio::test]
+    async fn what_the_ports_return_can_run_on_any_thread() {
+        let postgres = Postgres::new("postgres://u@127.0.0.1:1/db", Pooler::None, "bull").expect("a URL");
+        is_send(&postgres.now());
+        is_send(&postgres.resolve(&[]));
+        is_send(&postgres.record(&[]));
+        is_send(&postgres.migrate());
+        let _not_called =
+            |source: &ResolvedSource, act: &Act, fence: &Fence, entry: &Entry, token: &RowToken| {
+                is_send(&postgres.remember_queues(&BTreeMap::new(), fence));
+                is_send(&postgres.hold(source, act, fence, entry));
+                is_send(&postgres.inputs(source, &[token]));
+                is_send(&postgres.live_rows(source, Timestamp::MAX, None, 1));
+            };
     }
 }

@@ -31,11 +31,12 @@ pub(in super::super) fn job_objects(source: &ResolvedSource) -> Text {
 pub(in super::super) fn read_objects(source: &ResolvedSource, read: &Read) -> Text {
     let job = Job::of(source);
     let order: Vec<String> = read.order_by.iter().map(|name| column("r", name)).collect();
-    let order = order.join(", ");
+    // A read of one row may have no order.
+    let order = if order.is_empty() { String::new() } else { format!("ORDER BY {}", order.join(", ")) };
     Text(format!(
         "SELECT {id}::text, x.object FROM {jobs} CROSS JOIN LATERAL (\
-         SELECT {object} AS object, row_number() OVER (ORDER BY {order}) AS position \
-         FROM {rows} AS r WHERE {matches} ORDER BY {order} LIMIT {limit}) AS x \
+         SELECT {object} AS object, row_number() OVER ({order}) AS position \
+         FROM {rows} AS r WHERE {matches} {order} LIMIT {limit}) AS x \
          WHERE {id} = ANY({ids}) ORDER BY x.position",
         id = job.id(),
         jobs = job.table(),
