@@ -69,8 +69,8 @@ fn meet(host: &Host, stage: &mut Stage<'_>, before: &[Found], differences: &mut 
     let report = host.once()?;
     differences.check_first_pass(&report, before, &look(stage)?);
     println!(
-        "{} jobs are in no queue. Nothing was written: this may be the wrong Redis, or an old copy of the right one. A\n\
-         new host asks once, and you answer: what this Redis holds is the truth.",
+        "{} jobs are in no queue. None was touched: this may be the wrong Redis, or an old copy of the right one. A new\n\
+         host asks once, and you answer: what this Redis holds is the truth.",
         report.len()
     );
     host.salvage(&["accept", "--all"]).map(drop)
