@@ -2,6 +2,12 @@
 
 mod acting;
 mod boundaries;
+mod judging_direct;
+mod judging_epochs;
+mod judging_failures;
+mod judging_races;
+mod judging_scan;
+mod judging_world;
 mod postgres_acts;
 mod postgres_fixtures;
 mod postgres_ledger;
