@@ -1,6 +1,6 @@
 //! The scan: entries that follow no current rule, matched by their payload, in queues that hold all kinds of things.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -187,21 +187,20 @@ async fn entries_that_vanish_between_snapshot_and_payload_hold_no_orphan_back() 
         json!({ "name": "generate", "data": { "jobId": "long gone" }, "opts": { "removeOnComplete": true } });
     let batch = json!({ "queue": QUEUE, "jobs": vec![job; 60] });
     let (active, waiting) = (system.key(QUEUE, "active"), system.key(QUEUE, "wait"));
-    let (enough, pass) = (RefCell::new(false), async {
-        let rival: Rival<'_> = Box::new(|moment| {
-            let (system, active) = (&system, &active);
-            Box::pin(async move {
-                if matches!(moment, Moment::AfterLook(_)) {
-                    gone(system, active).await.expect("the worker ends what it has taken");
-                }
-            })
-        });
-        // As long as something runs when the snapshot is taken: else there would be nothing to vanish.
-        busy(&system, &active).await?;
-        system.run(&against(&system.host, rival), Mode::Act).await
+    let rival: Rival<'_> = Box::new(|moment| {
+        let (system, active) = (&system, &active);
+        Box::pin(async move {
+            match moment {
+                // Else there might be nothing to vanish.
+                Moment::BeforeFirstLook => busy(system, active).await.expect("the worker takes jobs"),
+                Moment::AfterLook(_) => gone(system, active).await.expect("the worker ends what it took"),
+                _ => {}
+            }
+        })
     });
+    let (host, enough) = (against(&system.host, rival), Cell::new(false));
     let churn = async {
-        while !*enough.borrow() {
+        while !enough.get() {
             let left: u64 = system.redis(&["LLEN", &waiting]).await?;
             if left < 60 {
                 bullmq.call("addMany", batch.clone()).await?;
@@ -210,12 +209,12 @@ async fn entries_that_vanish_between_snapshot_and_payload_hold_no_orphan_back() 
         }
         Result::<()>::Ok(())
     };
-    let watched = async {
-        let report = pass.await;
-        *enough.borrow_mut() = true;
+    let pass = async {
+        let report = system.run(&host, Mode::Act).await;
+        enough.set(true);
         report
     };
-    let (report, churned) = tokio::join!(watched, churn);
+    let (report, churned) = tokio::join!(pass, churn);
     churned?;
     let report = report?;
     let counts = source(&report, "slides/generation");
