@@ -2,6 +2,8 @@
 
 mod acting;
 mod boundaries;
+mod commands;
+mod commands_once;
 mod postgres_acts;
 mod postgres_fixtures;
 mod postgres_ledger;

@@ -58,6 +58,8 @@ impl<O: Outside> Pass<'_, O> {
         if orphans.is_empty() {
             return Ok(None);
         }
+        let settle_ms = self.settings.settle.as_millis();
+        tracing::info!(orphans = orphans.len(), settle_ms, "looking again before anything is written");
         tokio::select! {
             () = self.outside.clock().sleep(self.settings.settle) => {}
             () = self.stop.requested() => return Ok(None),
