@@ -3,7 +3,12 @@
 mod acting;
 mod boundaries;
 mod commands;
+mod commands_admin;
+mod commands_doctor;
+mod commands_errors;
+mod commands_leaks;
 mod commands_once;
+mod commands_run;
 mod postgres_acts;
 mod postgres_fixtures;
 mod postgres_ledger;
