@@ -45,9 +45,9 @@ async fn answer(cli: Cli) -> anyhow::Result<Exit> {
     }
     let config = config::load(file, std::env::vars_os())?;
     telemetry::init(config.log.format);
-    if matches!(cli.command, Command::Migrate) {
+    if matches!(cli.command, Command::Migrate | Command::History { .. }) {
         let host = Host::new(&config, Registry::empty())?;
-        return Ok(command::migrate::migrate(&host.postgres).await?);
+        return Ok(without_handlers(&host, cli.command).await?);
     }
     let (switch, stop) = stop();
     if matches!(cli.command, Command::Run | Command::Once { .. }) {
@@ -79,7 +79,6 @@ async fn with_host(
         Command::Explain { source, id, output } => {
             command::explain::explain(host, &source, &id, output.json).await
         }
-        Command::History { limit, output } => command::history::history(host, limit, output.json).await,
         Command::Doctor { create_indexes, output } => {
             command::doctor::doctor(host, &config.pass, create_indexes, output.json).await
         }
@@ -87,7 +86,17 @@ async fn with_host(
             Some([queue, entry_id]) => command::accept::entry(host, queue, entry_id, &operator()).await,
             _ => command::accept::queues(host, &queues, &operator()).await,
         },
-        Command::Migrate | Command::Handler(_) => unreachable!("answered without a host"),
+        Command::Migrate | Command::History { .. } | Command::Handler(_) => {
+            unreachable!("answered without handlers or without a host")
+        }
+    }
+}
+
+/// What needs no handler does not wait until they are compiled.
+async fn without_handlers(host: &Host, command: Command) -> Result<Exit, CommandError> {
+    match command {
+        Command::History { limit, output } => command::history::history(host, limit, output.json).await,
+        _ => command::migrate::migrate(&host.postgres).await,
     }
 }
 

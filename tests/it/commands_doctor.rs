@@ -175,7 +175,7 @@ async fn an_index_that_cannot_be_made_is_a_finding_and_keeps_no_other_from_being
     let system = running().await?;
     let db = system.db.pool();
     let lost = "DROP INDEX \"SlideExportJob_live\"; DROP INDEX \"SlideJob_live\"; \
-         CREATE TABLE \"SlideExportJob_salvage_live\" ()";
+         CREATE TABLE public.\"SlideExportJob_salvage_live\" ()";
     sqlx::raw_sql(lost).execute(db).await?;
     let made = salvage(&system, &["doctor", "--create-indexes"])?.ended_with(1)?;
     assert!(made.stdout.contains("relation \"SlideExportJob_salvage_live\" already exists"), "{made:#?}");

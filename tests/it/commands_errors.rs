@@ -1,5 +1,7 @@
 //! Bad input and bad weather: one clear error, the right exit code, and nothing written.
 
+use std::process::Stdio;
+
 use anyhow::Result;
 use insta::assert_snapshot;
 use salvage_tests::example::{Jobs, SlideJob};
@@ -217,5 +219,17 @@ async fn a_folder_without_handlers_never_looks_like_a_system_without_orphans() -
     std::fs::create_dir(system.config_file().with_file_name("empty"))?;
     let empty = with(&system, ("SALVAGE_HANDLERS__DIR", "empty"), &["handler", "list"])?.ended_with(0)?;
     assert_eq!(empty.stdout, "no handler: the folder of [handlers] dir holds no .wasm file; put one there\n");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_reader_that_has_heard_enough_is_no_error_to_complain_of() -> Result<()> {
+    let system = System::fresh().await?;
+    let mut command = system.salvage(&["history"])?;
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    // As `head` does, but surely before anything was written.
+    drop(child.stdout.take());
+    let output = child.wait_with_output()?;
+    assert_eq!((output.status.code(), output.stderr), (Some(1), vec![]));
     Ok(())
 }
