@@ -88,7 +88,7 @@ pub struct Accept {
     /// The queues to accept as they are
     #[arg(value_name = "QUEUE")]
     pub queues: Vec<String>,
-    /// Accept every queue of every handler that serves
+    /// Accept every queue of every handler that is granted something
     #[arg(long)]
     pub all: bool,
     /// Accept one unreadable entry of a queue as nobody's job

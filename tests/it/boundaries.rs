@@ -8,6 +8,11 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("a readable folder");
+    entries.map(|entry| entry.expect("a readable entry").path()).collect()
+}
+
 /// Every file below `folder` with one of these endings, with its text; never empty.
 fn texts(folder: &str, endings: &[&str]) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
@@ -17,9 +22,9 @@ fn texts(folder: &str, endings: &[&str]) -> Vec<(PathBuf, String)> {
             continue;
         }
         if path.is_dir() {
-            open.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            open.extend(entries(&path));
         } else if endings.iter().any(|ending| path.to_string_lossy().ends_with(ending)) {
-            let text = fs::read_to_string(&path).unwrap();
+            let text = fs::read_to_string(&path).expect("a readable text file");
             found.push((path, text));
         }
     }
@@ -115,8 +120,10 @@ fn every_item_of_the_contract_is_documented() {
 
 #[test]
 fn every_handler_has_a_manifest_a_judgement_and_a_case() {
-    let folders = fs::read_dir(root().join("handlers")).unwrap().map(|entry| entry.unwrap().path());
-    let handlers: Vec<PathBuf> = folders.filter(|path| path.is_dir() && !path.ends_with("sdk")).collect();
+    let handlers: Vec<PathBuf> = entries(&root().join("handlers"))
+        .into_iter()
+        .filter(|path| path.is_dir() && !path.ends_with("sdk"))
+        .collect();
     assert!(handlers.len() >= 3, "found only {handlers:?}");
     for handler in handlers {
         for part in ["src/manifest.rs", "src/decide.rs", "cases"] {

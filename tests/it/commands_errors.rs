@@ -215,7 +215,7 @@ async fn a_folder_without_handlers_never_looks_like_a_system_without_orphans() -
     let list = with(&system, nowhere, &["handler", "list"])?.ended_with(1)?;
     assert_eq!(list.stderr, format!("error: {fault}\n"));
     let accept = with(&system, nowhere, &["accept", "--all"])?.ended_with(1)?;
-    assert_snapshot!(said(&system, &accept), @"error: no handler serves, so no queue is known; `salvage handler list` says why");
+    assert_snapshot!(said(&system, &accept), @"error: no handler is granted anything, so there is no queue to accept; see `salvage handler list`");
     std::fs::create_dir(system.config_file().with_file_name("empty"))?;
     let empty = with(&system, ("SALVAGE_HANDLERS__DIR", "empty"), &["handler", "list"])?.ended_with(0)?;
     assert_eq!(empty.stdout, "no handler: the folder of [handlers] dir holds no .wasm file; put one there\n");

@@ -1,7 +1,8 @@
-//! Set-up, build and test of the whole house in one place: `cargo xtask …`.
+//! Set-up, build, demo and test of the whole house in one place: `cargo xtask …`.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to the terminal")]
 
 mod build;
+mod demo;
 mod install;
 mod interrupt;
 mod leaks;
@@ -14,7 +15,7 @@ use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "Set-up, build and test of Salvage")]
+#[command(name = "cargo xtask", about = "Set-up, build, demo and test of Salvage")]
 struct Arguments {
     #[command(subcommand)]
     task: Task,
@@ -26,6 +27,8 @@ enum Task {
     Setup,
     /// Build `target/release/salvage` and `target/handlers/*.wasm`
     Build(build::Options),
+    /// Show on real BullMQ queues and workers what Salvage does, and check that it did
+    Demo,
     /// Set up, check format and lints, build, and run every test against private servers
     Test(test::Options),
 }
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Setup => setup::run(),
         Task::Build(options) => build::run(&options),
+        Task::Demo => demo::run(),
         Task::Test(options) => test::run(&options),
     };
     match done {

@@ -53,6 +53,11 @@ fn lints() -> Result<()> {
         |args: &[&str]| run::command(Command::new(paths::cargo()).args(args).current_dir(paths::root()));
     run::step("check the format", || cargo(&["fmt", "--all", "--check"]))?;
     run::step("lint", || cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
+    run::step("check the documentation", || {
+        let mut cargo = Command::new(paths::cargo());
+        cargo.args(["doc", "--workspace", "--no-deps", "--document-private-items"]);
+        run::command(cargo.env("RUSTDOCFLAGS", "--deny warnings").current_dir(paths::root()))
+    })?;
     if has_subcommand("deny") {
         // Advisories need the network and change from day to day: a person's job, not this check's.
         run::step("check dependencies", || cargo(&["deny", "check", "bans", "licenses", "sources"]))?;

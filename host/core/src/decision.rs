@@ -147,8 +147,9 @@ fn rule_requeue(requeue: Requeue, of: &Circumstances<'_>, settings: &PassSetting
     let job_type = &of.candidate.job_type;
     let is_restart_safe = of.source.job_type(job_type).is_some_and(|job_type| job_type.restart_safe);
     if of.candidate.status == LiveStatus::Processing && !is_restart_safe {
-        let reason =
-            format!("The job was lost after it had begun, and a {job_type} job cannot be begun again.");
+        let reason = format!(
+            "The job was lost after it had begun, and jobs of type {job_type} cannot be begun again."
+        );
         return Ruling::Fail { reason };
     }
     if of.recoveries >= settings.recoveries_max {
@@ -220,8 +221,14 @@ fn json_object(what: &str, text: &str) -> Result<Map<String, Value>, String> {
 /// A reason fit for a row: no NUL, which PostgreSQL's text cannot hold, and no longer than [`REASON_CHARS_MAX`].
 #[must_use]
 pub fn shorten(reason: &str) -> String {
+    shorten_to(reason, REASON_CHARS_MAX)
+}
+
+/// The same with a limit of one's own, in characters.
+#[must_use]
+pub fn shorten_to(reason: &str, chars_max: usize) -> String {
     let mut chars = reason.chars().filter(|c| *c != '\0');
-    let mut short: String = chars.by_ref().take(REASON_CHARS_MAX).collect();
+    let mut short: String = chars.by_ref().take(chars_max).collect();
     if chars.next().is_some() {
         short.push('…');
     }

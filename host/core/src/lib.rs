@@ -18,6 +18,8 @@ pub mod epoch;
 #[cfg(test)]
 mod fixtures;
 pub mod grants;
+#[cfg(test)]
+mod interleaving;
 pub mod lease;
 pub mod ledger;
 pub mod lookup;

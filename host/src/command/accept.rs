@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use salvage_core::epoch::{QueueMemory, follow, remember};
 use salvage_core::snapshot::Snapshot;
+use salvage_core::source::Standing;
 
 use super::{CommandError, Done, say};
 use crate::cli::Exit;
@@ -57,17 +58,26 @@ pub async fn entry<O: Outside>(outside: &O, queue: &str, entry_id: &str, who: &s
     Ok(Exit::Done)
 }
 
-/// The asked queues, or all that are declared if none is named.
+/// The asked queues, or those of every handler that is granted something if none is named.
 fn chosen(asked: &[String], domains: &[LoadedDomain]) -> Result<BTreeSet<String>, CommandError> {
-    let sources = domains.iter().flat_map(|domain| &domain.manifest.sources);
-    let declared: BTreeSet<String> =
-        sources.flat_map(|source| source.queues.iter().map(|queue| queue.name.clone())).collect();
+    let declared = |is_wanted: fn(&LoadedDomain) -> bool| -> BTreeSet<String> {
+        let sources =
+            domains.iter().filter(|domain| is_wanted(domain)).flat_map(|domain| &domain.manifest.sources);
+        sources.flat_map(|source| source.queues.iter().map(|queue| queue.name.clone())).collect()
+    };
+    if asked.is_empty() {
+        let granted = declared(|domain| domain.standing == Standing::Active);
+        if granted.is_empty() {
+            let why =
+                "no handler is granted anything, so there is no queue to accept; see `salvage handler list`";
+            return Err(CommandError::Unknown(why.to_owned()));
+        }
+        return Ok(granted);
+    }
+    let declared = declared(|_| true);
     if declared.is_empty() {
         let why = "no handler serves, so no queue is known; `salvage handler list` says why";
         return Err(CommandError::Unknown(why.to_owned()));
-    }
-    if asked.is_empty() {
-        return Ok(declared);
     }
     if let Some(unknown) = asked.iter().find(|queue| !declared.contains(*queue)) {
         let declared = declared.into_iter().collect::<Vec<_>>().join(", ");

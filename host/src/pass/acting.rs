@@ -35,7 +35,9 @@ impl<O: Outside> Pass<'_, O> {
         }
         let intents: Vec<Intent> = acts.iter().map(|(index, _)| intent(gathered, &cases[*index])).collect();
         self.outside.ledger().intend(&licence.pass_id, &licence.fence, &intents).await?;
-        let outcomes = self.carry_out(gathered, known, &second, licence, &acts, cases).await;
+        let is_halted = Cell::new(false);
+        let acting = Acting { pass: self, gathered, known, second: &second, licence, is_halted };
+        let outcomes = acting.carry_out(&acts, cases).await;
         let mut unneeded = Vec::new();
         for (((index, _), outcome), intent) in acts.into_iter().zip(outcomes).zip(intents) {
             if outcome.as_ref().is_none_or(Outcome::enqueued_nothing) {
@@ -110,102 +112,89 @@ impl<O: Outside> Pass<'_, O> {
         }
         acts
     }
+}
 
+/// The acts of one pass, and all they need.
+struct Acting<'p, O> {
+    pass: &'p Pass<'p, O>,
+    gathered: &'p Gathered,
+    known: &'p Known,
+    second: &'p Look,
+    licence: &'p Licence,
+    /// A store failed as a whole: the next act would meet the same.
+    is_halted: Cell<bool>,
+}
+
+impl<O: Outside> Acting<'_, O> {
     /// One outcome per act, in their order; `None` for an act that was not begun.
-    async fn carry_out(
-        &self,
-        gathered: &Gathered,
-        known: &Known,
-        second: &Look,
-        licence: &Licence,
-        acts: &[(usize, Act)],
-        cases: &[Case],
-    ) -> Vec<Option<Outcome>> {
-        let halted = Cell::new(false);
+    async fn carry_out(&self, acts: &[(usize, Act)], cases: &[Case]) -> Vec<Option<Outcome>> {
         let terms = QueueTerms {
-            fence: licence.fence.clone(),
+            fence: self.licence.fence.clone(),
             deadline_ms: 0,
-            nonces: known.nonces(),
-            with_meta: second.with_meta(),
+            nonces: self.known.nonces.clone(),
+            with_meta: self.second.with_meta(),
         };
-        let one = |(index, act): &(usize, Act)| {
-            let (case, terms, halted) = (&cases[*index], &terms, &halted);
-            let act = act.clone();
+        let begin = |(index, act): &(usize, Act)| {
+            let (case, act, terms) = (&cases[*index], act.clone(), &terms);
             async move {
-                let may_begin = licence.trusted.holds_at(self.outside.clock().now());
-                if halted.get() || self.stop.is_requested() || !may_begin {
+                if !self.may_begin() {
                     return None;
                 }
                 // Counted from before the transaction opens: PostgreSQL ends a frozen transaction after the same
                 // time, so the script never enqueues for a row that can no longer be committed.
-                let deadline_ms = self.now_of_redis(second) + millis(STATEMENT_TIMEOUT);
-                let terms = QueueTerms { deadline_ms, ..terms.clone() };
-                let outcome = self.one_act(gathered, known, licence, case, &act, &terms, halted).await;
-                self.log_act(gathered, case, &outcome);
+                let deadline_ms = self.pass.now_of_redis(self.second) + millis(STATEMENT_TIMEOUT);
+                let outcome = self.one(case, &act, &QueueTerms { deadline_ms, ..terms.clone() }).await;
+                self.log(case, &outcome);
                 Some(outcome)
             }
         };
-        futures_util::stream::iter(acts).map(one).buffered(ACTS_CONCURRENT).collect().await
+        futures_util::stream::iter(acts).map(begin).buffered(ACTS_CONCURRENT).collect().await
     }
 
-    #[expect(clippy::too_many_arguments, reason = "an act is where every thread of the pass comes together")]
-    async fn one_act(
-        &self,
-        gathered: &Gathered,
-        known: &Known,
-        licence: &Licence,
-        case: &Case,
-        act: &Act,
-        terms: &QueueTerms,
-        halted: &Cell<bool>,
-    ) -> Outcome {
-        let source = &gathered.sources[case.candidate.source];
-        let entry = self.entry(gathered, known, None, case, Some(&Outcome::Applied));
-        let held = match self.outside.jobs().hold(source, act, &licence.fence, &entry).await {
+    fn may_begin(&self) -> bool {
+        let is_trusted = self.licence.trusted.holds_at(self.pass.outside.clock().now());
+        is_trusted && !self.is_halted.get() && !self.pass.stop.is_requested()
+    }
+
+    async fn one(&self, case: &Case, act: &Act, terms: &QueueTerms) -> Outcome {
+        let source = &self.gathered.sources[case.candidate.source];
+        let entry = self.pass.entry(self.gathered, self.known, None, case, Some(&Outcome::Applied));
+        let held = match self.pass.outside.jobs().hold(source, act, &self.licence.fence, &entry).await {
             Ok(Hold::Held(held)) => held,
             Ok(Hold::Not(outcome)) => return outcome,
             Err(failure) => {
-                // The next act would meet the same: what is left waits for the next pass.
-                halted.set(!failure.is_local());
+                self.is_halted.set(self.is_halted.get() || !failure.is_local());
                 return Outcome::Refused(failure.to_string());
             }
         };
         // The queue comes last: everything that PostgreSQL can refuse has been refused by now.
-        match self.outside.queues().act(act, terms).await {
-            Ok(answer) => match answer.obstacle() {
-                None => match held.commit().await {
-                    Ok(()) => Outcome::Applied,
-                    Err(failure) => {
-                        Outcome::Indeterminate(format!("the commit was not confirmed: {failure}"))
-                    }
-                },
-                Some(outcome) => {
-                    held.roll_back().await;
-                    outcome
-                }
-            },
-            Err(failure) => {
-                held.roll_back().await;
-                if failure.is_indeterminate() {
-                    Outcome::Indeterminate(format!("the queue did not confirm: {failure}"))
-                } else {
-                    Outcome::Refused(failure.to_string())
-                }
+        let obstacle = match self.pass.outside.queues().act(act, terms).await {
+            Ok(answer) => answer.obstacle(),
+            Err(failure) if failure.is_indeterminate() => {
+                Some(Outcome::Indeterminate(format!("the queue did not confirm: {failure}")))
             }
+            Err(failure) => Some(Outcome::Refused(failure.to_string())),
+        };
+        if let Some(outcome) = obstacle {
+            held.roll_back().await;
+            return outcome;
+        }
+        match held.commit().await {
+            Ok(()) => Outcome::Applied,
+            Err(failure) => Outcome::Indeterminate(format!("the commit was not confirmed: {failure}")),
         }
     }
 
-    fn log_act(&self, gathered: &Gathered, case: &Case, outcome: &Outcome) {
-        let generation = self.licence.as_ref().map(|licence| licence.fence.generation);
+    fn log(&self, case: &Case, outcome: &Outcome) {
         tracing::info!(
-            source = %gathered.sources[case.candidate.source].name,
+            source = %self.gathered.sources[case.candidate.source].name,
             candidate.id = case.candidate.token.id,
             candidate.r#type = case.candidate.job_type,
             decision = case.decision.kind.word(),
             reason = case.decision.reason,
             outcome = outcome.word(),
             why = outcome.why(),
-            generation,
+            generation = self.licence.fence.generation,
             "act"
         );
     }

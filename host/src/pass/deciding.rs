@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use salvage_core::decision::{self, Circumstances, DecisionKind, Ruling};
 use salvage_core::outcome::Outcome;
-use salvage_core::sighting::{Residue, Sighting};
-use salvage_core::source::{ResolvedSource, SourceName};
+use salvage_core::sighting::Sighting;
+use salvage_core::source::{ResolvedSource, SourceName, Standing};
 
 use super::gather::Gathered;
 use super::known::Known;
@@ -32,6 +32,13 @@ impl<O: Outside> Pass<'_, O> {
         for (index, source) in gathered.sources.iter().enumerate() {
             let mut orphans: Vec<&mut Case> =
                 cases.iter_mut().filter(|case| case.is_absent() && case.candidate.source == index).collect();
+            if !may_be_asked(source) {
+                for case in orphans {
+                    case.decision =
+                        undecided("not asked: what its handler reads is not granted".to_owned(), false);
+                }
+                continue;
+            }
             let timeouts = timeouts.entry(source.name.domain.clone()).or_default();
             for page in orphans.chunks_mut(self.settings.page_size as usize) {
                 match self.decide_page(source, gathered.now, self.now_of_redis(look), page, timeouts).await {
@@ -90,19 +97,29 @@ impl<O: Outside> Pass<'_, O> {
         let Sighting::Absent { residue } = &case.sighting else { return None };
         let question = Question { candidate: &case.candidate, source, inputs, residue, recoveries };
         let Answer { decision, took } = self.outside.handlers().decide(&question).await;
+        let circumstances = Circumstances {
+            candidate: &case.candidate,
+            source: &source.declared,
+            residue,
+            redis_now_ms,
+            recoveries,
+            truncated_input: inputs
+                .reads
+                .iter()
+                .find(|input| input.truncated)
+                .map(|input| input.name.as_str()),
+        };
+        let ruling = decision.map(|decision| decision::rule(decision, &circumstances, self.settings));
         case.decide_took = Some(took);
         case.inputs_digest = Some(inputs.digest.clone());
-        match decision {
-            Ok(decision) => {
-                let residue = residue.clone();
-                let ruling =
-                    rule(decision, source, case, &residue, redis_now_ms, inputs, recoveries, self.settings);
+        match ruling {
+            Ok(ruling) => {
                 note(case, ruling);
                 None
             }
             Err(fault) => {
-                let id = &case.candidate.token.id;
-                tracing::error!(source = %source.name, candidate.id = id, %fault, "handler {} gave no decision", source.name.domain);
+                let (domain, id) = (&source.name.domain, &case.candidate.token.id);
+                tracing::error!(source = %source.name, candidate.id = id, %fault, "handler {domain} gave no decision");
                 case.decision = undecided(fault.to_string(), true);
                 Some(fault)
             }
@@ -110,27 +127,10 @@ impl<O: Outside> Pass<'_, O> {
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "each is one circumstance of the ruling")]
-fn rule(
-    decision: decision::Decision,
-    source: &ResolvedSource,
-    case: &Case,
-    residue: &Residue,
-    redis_now_ms: u64,
-    inputs: &JobInputs,
-    recoveries: u32,
-    settings: &salvage_core::settings::PassSettings,
-) -> Ruling {
-    let truncated_input = inputs.reads.iter().find(|input| input.truncated).map(|input| input.name.as_str());
-    let circumstances = Circumstances {
-        candidate: &case.candidate,
-        source: &source.declared,
-        residue,
-        redis_now_ms,
-        recoveries,
-        truncated_input,
-    };
-    decision::rule(decision, &circumstances, settings)
+/// An observed handler sees the mapped columns of its job tables and nothing else: one that wants more is not asked.
+fn may_be_asked(source: &ResolvedSource) -> bool {
+    let wants_more = !source.declared.reads.is_empty() || !source.declared.table.extra_columns.is_empty();
+    source.standing == Standing::Active || !wants_more
 }
 
 /// Writes a ruling into its case.

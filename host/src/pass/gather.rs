@@ -44,7 +44,10 @@ impl<O: Outside> Pass<'_, O> {
                 .read_source(&source, index, &declared[&source.declared.table.table], &mut gathered)
                 .await;
             match read {
-                Ok(census) => gathered.census.push(census),
+                Ok(census) => {
+                    tell_oddities(&source, &census);
+                    gathered.census.push(census);
+                }
                 Err(failure) if failure.is_local() => {
                     tracing::error!(source = %source.name, %failure, "source left out of this pass");
                     gathered.candidates.retain(|candidate| candidate.source != index);
@@ -89,6 +92,15 @@ impl<O: Outside> Pass<'_, O> {
                 return Ok(census);
             }
         }
+    }
+}
+
+fn tell_oddities(source: &ResolvedSource, census: &Census) {
+    if census.undeclared > 0 {
+        tracing::warn!(source = %source.name, rows = census.undeclared, "live rows of a type that no handler declares are left alone");
+    }
+    if census.clock_skew > 0 {
+        tracing::warn!(source = %source.name, rows = census.clock_skew, "live rows say they were written in the future");
     }
 }
 

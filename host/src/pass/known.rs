@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use salvage_core::epoch::{self, Continuity, QueueMemory, Trust};
 use salvage_core::outcome::Outcome;
 use salvage_core::sighting::QueueFailure;
-use salvage_core::snapshot::{Flaw, QueueReading};
-use salvage_core::source::ResolvedSource;
+use salvage_core::snapshot::{Flaw, QueueReading, Server};
+use salvage_core::source::{ResolvedSource, Standing};
 
 use super::look::{Look, queue_names};
 use super::{Case, Pass, log_failure};
@@ -18,6 +18,8 @@ pub(crate) struct Known {
     pub(crate) look: Result<Look, QueueFailure>,
     /// Each queue's memory after the snapshot.
     pub(crate) memories: BTreeMap<String, QueueMemory>,
+    /// The nonce each marked queue must hold from now on: what this pass wrote.
+    pub(crate) nonces: BTreeMap<String, String>,
     /// The queues whose epoch did not begin just now.
     pub(crate) continued: BTreeSet<String>,
     /// Entries the operator marked as harmless.
@@ -29,15 +31,6 @@ impl Known {
     pub(crate) fn vouched(&self) -> BTreeSet<String> {
         let accepted = self.memories.iter().filter(|(_, memory)| memory.accepted_at.is_some());
         accepted.map(|(queue, _)| queue.clone()).collect()
-    }
-
-    /// The nonce each queue must hold from now on: what this pass wrote.
-    pub(crate) fn nonces(&self) -> BTreeMap<String, String> {
-        let written = self
-            .memories
-            .iter()
-            .filter_map(|(queue, memory)| Some((queue.clone(), memory.nonce_next.clone()?)));
-        written.collect()
     }
 
     /// Marks the orphans whose absence may not be acted on yet.
@@ -79,8 +72,13 @@ impl<O: Outside> Pass<'_, O> {
         let ledger = self.outside.ledger();
         let mut memories = ledger.queue_memories(&queue_names(sources)).await?;
         let accepted_entries = ledger.accepted_entries().await?;
-        let mut known =
-            Known { look, memories: BTreeMap::new(), continued: BTreeSet::new(), accepted_entries };
+        let mut known = Known {
+            look,
+            memories: BTreeMap::new(),
+            nonces: BTreeMap::new(),
+            continued: BTreeSet::new(),
+            accepted_entries,
+        };
         let look = match &known.look {
             Ok(look) if look.snapshot.server_fault().is_none() => look,
             // A replica, or a node that is still loading, says nothing about what the master holds.
@@ -92,6 +90,7 @@ impl<O: Outside> Pass<'_, O> {
         };
         let now = self.outside.jobs().now().await?;
         let server = &look.snapshot.server;
+        let of_active = queue_names(sources.iter().filter(|source| source.standing == Standing::Active));
         let mut changed = BTreeMap::new();
         for (queue, reading) in &look.snapshot.queues {
             let before = memories.remove(queue);
@@ -106,20 +105,21 @@ impl<O: Outside> Pass<'_, O> {
             if continuity == Continuity::Continues {
                 known.continued.insert(queue.clone());
             }
-            let is_accepted = before.as_ref().is_some_and(|memory| memory.accepted_at.is_some());
-            let is_marked = reading.has_trace() || is_accepted;
+            let is_accepted = before.as_ref().is_some_and(|memory| memory.accepted_at.is_some())
+                && !matches!(continuity, Continuity::Broken(_));
+            // Nothing is written into a queue of which nobody granted anything, nor where BullMQ never was.
+            let is_marked = of_active.contains(queue) && (reading.has_trace() || is_accepted);
             let nonce = (self.licence.is_some() && is_marked).then(|| self.outside.clock().token());
-            changed.insert(
-                queue.clone(),
-                epoch::remember(before.as_ref(), &continuity, reading, server, nonce, now),
-            );
+            known.nonces.extend(nonce.iter().map(|nonce| (queue.clone(), nonce.clone())));
+            let memory = epoch::remember(before.as_ref(), &continuity, reading, server, nonce, now);
+            changed.insert(queue.clone(), memory);
         }
         if let Some(licence) = &self.licence {
             ledger.remember_queues(&changed, &licence.fence).await?;
         }
         known.memories.extend(changed);
         if let Some(licence) = &self.licence
-            && let Err(failure) = self.outside.queues().mark(&known.nonces(), &licence.fence).await
+            && let Err(failure) = self.outside.queues().mark(&known.nonces, &licence.fence).await
         {
             log_failure(
                 "the queues could not be marked, so no absence will be believed in this pass",
@@ -136,7 +136,7 @@ impl<O: Outside> Pass<'_, O> {
         reading: &QueueReading,
         continuity: &Continuity,
         before: Option<&QueueMemory>,
-        server: &salvage_core::snapshot::Server,
+        server: &Server,
     ) {
         match continuity {
             Continuity::Continues => {

@@ -50,6 +50,7 @@ impl<O: Outside> Pass<'_, O> {
 
 /// Every queue of these sources, once.
 #[must_use]
-pub fn queue_names(sources: &[ResolvedSource]) -> BTreeSet<String> {
-    sources.iter().flat_map(|source| source.declared.queues.iter().map(|queue| queue.name.clone())).collect()
+pub fn queue_names<'s>(sources: impl IntoIterator<Item = &'s ResolvedSource>) -> BTreeSet<String> {
+    let queues = sources.into_iter().flat_map(|source| &source.declared.queues);
+    queues.map(|queue| queue.name.clone()).collect()
 }

@@ -2,6 +2,7 @@
 
 use redis::Value;
 use salvage_core::act::Place;
+use salvage_core::decision::shorten_to;
 use salvage_core::sighting::{QueueFailure, Residue};
 
 use super::connection::Connection;
@@ -81,14 +82,7 @@ fn reason_of(value: Value) -> Result<Option<String>, QueueFailure> {
     if reply::is_wrong_type(&value) {
         return Ok(None);
     }
-    Ok(reply::text("HGET", value)?.map(|reason| {
-        let mut chars = reason.chars();
-        let mut short: String = chars.by_ref().take(REASON_CHARS_MAX).collect();
-        if chars.next().is_some() {
-            short.push('…');
-        }
-        short
-    }))
+    Ok(reply::text("HGET", value)?.map(|reason| shorten_to(&reason, REASON_CHARS_MAX)))
 }
 
 #[cfg(test)]
