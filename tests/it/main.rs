@@ -1,7 +1,13 @@
 //! Every integration test, in one binary, a module for each subject.
 
 mod acting;
+mod acting_dry_runs;
+mod acting_parents;
+mod acting_queues;
+mod acting_races;
 mod boundaries;
+mod handlers_passes;
+mod lease_passes;
 mod postgres_acts;
 mod postgres_fixtures;
 mod postgres_ledger;
