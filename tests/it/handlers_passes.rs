@@ -166,7 +166,7 @@ async fn a_handler_whose_grants_fall_short_is_refused_with_the_missing_lines_and
     let reports = lines(&system.host.handlers);
     assert_eq!(reports[0], "exports.wasm active");
     assert!(reports[1].starts_with("slides.wasm refused: "), "{reports:#?}");
-    for missing in ["queues = [\"slide-export\"]", "'\"SlideDeck\"(", "'\"SlideDeck\".status'"] {
+    for missing in ["queues = ['slide-export']", "'\"SlideDeck\"(", "'\"SlideDeck\".status'"] {
         assert!(reports[1].contains(missing), "{missing} in {}", reports[1]);
     }
     lose_generation(&system, "s1").await?;
