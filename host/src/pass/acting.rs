@@ -157,7 +157,7 @@ impl<O: Outside> Acting<'_, O> {
 
     async fn one(&self, case: &Case, act: &Act, terms: &QueueTerms) -> Outcome {
         let source = &self.gathered.sources[case.candidate.source];
-        let entry = self.pass.entry(self.gathered, self.known, None, case, Some(&Outcome::Applied));
+        let entry = self.pass.entry(self.gathered, self.known, case, Some(&Outcome::Applied));
         let held = match self.pass.outside.jobs().hold(source, act, &self.licence.fence, &entry).await {
             Ok(Hold::Held(held)) => held,
             Ok(Hold::Not(outcome)) => return outcome,
