@@ -200,6 +200,7 @@ impl<O: Outside> Pass<'_, O> {
         let pairs = gathered.candidates.iter().cloned().zip(judged.sightings);
         let mut cases: Vec<Case> = pairs.map(Case::new).collect();
         self.decide(&gathered, &known, &mut cases).await?;
+        acting::refuse_observed(&gathered, &mut cases);
         known.hold_back(&gathered.sources, &corroborated, &mut cases);
         self.act(&gathered, &known, &mut cases).await?;
         self.record(&gathered, &known, &cases).await?;

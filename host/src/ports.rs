@@ -69,6 +69,14 @@ pub trait Lease {
     /// If Redis does not answer. The key may then be ours until it expires.
     async fn acquire(&self, owner: &str, ttl: Duration) -> Result<LeaseAnswer, QueueFailure>;
 
+    /// How long until the key runs out, if somebody holds it.
+    ///
+    /// # Errors
+    /// If Redis does not answer.
+    async fn expires_in(&self) -> Result<Option<Duration>, QueueFailure> {
+        Ok(None)
+    }
+
     /// Gives the lease back if it is still `owner`'s; returns whether it was.
     ///
     /// # Errors
@@ -473,11 +481,12 @@ pub trait Ledger {
     /// If they still count; the cap is then stricter than it need be.
     async fn withdraw(&self, pass_id: &str, intents: &[Intent]) -> Result<(), StoreFailure>;
 
-    /// Records stories that were not written by an act's own transaction, in one batch.
+    /// Records stories that were not written by an act's own transaction, in one batch, under the fence: a pass that was
+    /// superseded on its way has judged by what is not true any more, and tells nothing.
     ///
     /// # Errors
-    /// If they were not recorded.
-    async fn record(&self, entries: &[Entry]) -> Result<(), StoreFailure>;
+    /// [`StoreFailure::Fenced`], or if they were not recorded.
+    async fn record(&self, entries: &[Entry], fence: &Fence) -> Result<(), StoreFailure>;
 
     /// The last passes, newest first.
     ///

@@ -136,8 +136,7 @@ async fn keys(system: &System) -> Result<BTreeMap<String, Vec<u8>>> {
 
 /// The host against a rival.
 pub(crate) fn against<'t>(host: &'t Host, rival: Rival<'t>) -> Rivalled<'t> {
-    // A rival borrows what its own borrower must outlive; for the length of a test's process it may as well stay.
-    Rivalled::new(host, Box::leak(Box::new(rival)))
+    Rivalled::new(host, rival)
 }
 
 /// A rival that acts at one moment.

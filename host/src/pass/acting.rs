@@ -26,7 +26,6 @@ impl<O: Outside> Pass<'_, O> {
         known: &Known,
         cases: &mut [Case],
     ) -> Result<(), StoreFailure> {
-        refuse_observed(gathered, cases);
         let Some(licence) = &self.licence else { return Ok(()) };
         let Some(second) = self.look_again(gathered, known, cases).await? else { return Ok(()) };
         let acts = self.acts(gathered, cases);
@@ -60,6 +59,8 @@ impl<O: Outside> Pass<'_, O> {
         if orphans.is_empty() {
             return Ok(None);
         }
+        let settle_ms = self.settings.settle.as_millis();
+        tracing::info!(orphans = orphans.len(), settle_ms, "looking again before anything is written");
         tokio::select! {
             () = self.outside.clock().sleep(self.settings.settle) => {}
             () = self.stop.requested() => return Ok(None),
@@ -206,8 +207,9 @@ fn intent(gathered: &Gathered, case: &Case) -> Intent {
     }
 }
 
-/// An observed handler's orphans are judged and planned, never acted on.
-fn refuse_observed(gathered: &Gathered, cases: &mut [Case]) {
+/// An observed handler's orphans are judged and planned, never acted on; that is said before anything else, for its
+/// queues are not marked, and so their epoch begins anew in every pass.
+pub(super) fn refuse_observed(gathered: &Gathered, cases: &mut [Case]) {
     for case in cases.iter_mut().filter(|case| case.is_to_act()) {
         let source = &gathered.sources[case.candidate.source];
         if source.standing == Standing::Observed {

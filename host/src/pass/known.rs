@@ -103,7 +103,9 @@ impl<O: Outside> Pass<'_, O> {
                 continue;
             }
             let continuity = epoch::follow(before.as_ref(), reading, server);
-            self.announce(queue, &continuity, before.as_ref(), server);
+            if self.licence.is_some() {
+                self.announce(queue, reading, &continuity, before.as_ref(), server);
+            }
             if continuity == Continuity::Continues {
                 known.continued.insert(queue.clone());
             }
@@ -132,7 +134,14 @@ impl<O: Outside> Pass<'_, O> {
         Ok(known)
     }
 
-    fn announce(&self, queue: &str, continuity: &Continuity, before: Option<&QueueMemory>, server: &Server) {
+    fn announce(
+        &self,
+        queue: &str,
+        reading: &QueueReading,
+        continuity: &Continuity,
+        before: Option<&QueueMemory>,
+        server: &Server,
+    ) {
         match continuity {
             Continuity::Continues => {
                 let Some(before) = before else { return };
@@ -142,6 +151,13 @@ impl<O: Outside> Pass<'_, O> {
                         "Redis restarted or failed over and kept what it had; the epoch goes on"
                     );
                 }
+            }
+            // Without a trace of BullMQ nothing is written there, so every pass meets it for the first time.
+            Continuity::FirstContact if !reading.has_trace() => {
+                tracing::debug!(
+                    queue,
+                    "nothing was ever in this queue; its epoch begins with its first trace"
+                )
             }
             Continuity::FirstContact => {
                 tracing::info!(queue, "first contact with this queue; its epoch begins now")

@@ -24,9 +24,7 @@ impl<O: Outside> Pass<'_, O> {
         known: &Known,
         cases: &[Case],
     ) -> Result<(), StoreFailure> {
-        if self.licence.is_none() {
-            return Ok(());
-        }
+        let Some(licence) = &self.licence else { return Ok(()) };
         let entries: Vec<Entry> = cases
             .iter()
             .filter(|case| !matches!(case.sighting, Sighting::Scheduled { .. }))
@@ -34,7 +32,7 @@ impl<O: Outside> Pass<'_, O> {
             .map(|case| self.entry(gathered, known, case, case.outcome.as_ref()))
             .collect();
         for batch in entries.chunks(ENTRIES_PER_BATCH) {
-            self.outside.ledger().record(batch).await?;
+            self.outside.ledger().record(batch, &licence.fence).await?;
         }
         Ok(())
     }

@@ -67,6 +67,22 @@ pub enum Pooler {
     Transaction,
 }
 
+/// Why a URL cannot be used. Never quotes it: it holds the password.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("[database] url cannot be used: {0}; expected postgres://USER:PASSWORD@HOST[:PORT]/DATABASE")]
+pub struct InvalidUrl(String);
+
+impl From<&sqlx::Error> for InvalidUrl {
+    fn from(error: &sqlx::Error) -> Self {
+        // The outer ones only say that it is about the configuration.
+        let mut inmost: &dyn std::error::Error = error;
+        while let Some(source) = inmost.source() {
+            inmost = source;
+        }
+        Self(inmost.to_string())
+    }
+}
+
 /// The adapter. Clones share their connections.
 #[derive(Debug, Clone)]
 pub struct Postgres {
@@ -80,10 +96,9 @@ impl Postgres {
     /// Reads the URL; connects to nothing. `prefix` is Redis's key prefix, by which queues are remembered.
     ///
     /// # Errors
-    /// [`StoreFailure::Denied`] if the URL is none; the message does not quote it.
-    pub fn new(url: &str, pooler: Pooler, prefix: &str) -> Result<Self, StoreFailure> {
-        let options =
-            PgConnectOptions::from_str(url).map_err(|error| error::failure("read its URL", &error))?;
+    /// If the URL cannot be used; the message does not quote it.
+    pub fn new(url: &str, pooler: Pooler, prefix: &str) -> Result<Self, InvalidUrl> {
+        let options = PgConnectOptions::from_str(url).map_err(|error| InvalidUrl::from(&error))?;
         let mut options = options.application_name("salvage").disable_statement_logging();
         if pooler == Pooler::Transaction {
             // A startup option that such poolers refuse; PostgreSQL's default is as good since version 12.
@@ -321,8 +336,8 @@ impl Ledger for Postgres {
         ledger::withdraw(self, pass_id, intents).await
     }
 
-    async fn record(&self, entries: &[Entry]) -> Result<(), StoreFailure> {
-        ledger::record(self, entries).await
+    async fn record(&self, entries: &[Entry], fence: &Fence) -> Result<(), StoreFailure> {
+        ledger::record(self, entries, fence).await
     }
 
     async fn history(&self, limit: u32) -> Result<Vec<PassRecord>, StoreFailure> {
@@ -346,11 +361,11 @@ mod tests {
         let postgres = Postgres::new("postgres://u@127.0.0.1:1/db", Pooler::None, "bull").expect("a URL");
         is_send(&postgres.now());
         is_send(&postgres.resolve(&[]));
-        is_send(&postgres.record(&[]));
         is_send(&postgres.migrate());
         let _not_called =
             |source: &ResolvedSource, act: &Act, fence: &Fence, entry: &Entry, token: &RowToken| {
                 is_send(&postgres.remember_queues(&BTreeMap::new(), fence));
+                is_send(&postgres.record(&[], fence));
                 is_send(&postgres.hold(source, act, fence, entry));
                 is_send(&postgres.inputs(source, &[token]));
                 is_send(&postgres.live_rows(source, Timestamp::MAX, None, 1));
