@@ -4,12 +4,25 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-/// Finds and recovers orphaned jobs: rows in PostgreSQL whose `BullMQ` entry is gone.
+/// What stands below the list of commands.
+const AFTER_HELP: &str = "\
+First steps:
+  salvage migrate              make Salvage's own tables
+  salvage handler check FILE   print the grants a handler needs, for salvage.toml
+  salvage doctor               see what is missing
+  salvage plan                 see what a pass would do
+  salvage accept --all         say once that what the queues hold is the truth
+  salvage run                  recover, from now on
+
+Exit codes: 0 done, 1 failed, 2 usage, 3 configuration, 4 nothing could be judged, 6 another host holds the lease.
+Results go to stdout, logs to stderr; RUST_LOG=salvage=debug logs more.";
+
+/// Finds and recovers orphaned jobs: rows in PostgreSQL whose BullMQ entry is gone
 #[derive(Debug, Parser)]
-#[command(name = "salvage", version, about, disable_help_subcommand = true)]
+#[command(name = "salvage", version, about, after_help = AFTER_HELP, disable_help_subcommand = true)]
 pub struct Cli {
-    /// Settings file; without it `./salvage.toml`, if there, and the environment
-    #[arg(long, global = true, value_name = "FILE")]
+    /// Settings; without it ./salvage.toml, if it is there, and the environment
+    #[arg(long, global = true, value_name = "FILE", display_order = 100)]
     pub config: Option<PathBuf>,
     /// What to do.
     #[command(subcommand)]
@@ -21,9 +34,9 @@ pub struct Cli {
 pub enum Command {
     /// Run a pass now and then one every interval, until SIGTERM
     Run,
-    /// Run one pass
+    /// Run one pass, and tell what came of it
     Once {
-        /// Take no lease and write nothing
+        /// Take no lease and write nothing in either store, as `plan` does
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]
@@ -34,18 +47,18 @@ pub enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// Tell the story of one job
+    /// Tell the story of one job: what the queues said of it, what was decided, what was done
     Explain {
-        /// `domain/source`, or the bare source if it is unique
+        /// Such as `slides/generation`, or just `generation` if only one domain has such a source
         source: String,
-        /// The row's id
+        /// The id of the job's row
         id: String,
         #[command(flatten)]
         output: Output,
     },
-    /// List the last passes
+    /// List the last passes, newest first
     History {
-        /// How many
+        /// How many passes, at most 1000
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
         limit: u32,
         #[command(flatten)]
@@ -53,17 +66,17 @@ pub enum Command {
     },
     /// Check connections, schema, handlers, queues and indexes
     Doctor {
-        /// Build the live-row index of each job table that has none (CONCURRENTLY)
+        /// Build the small index of live rows on each job table that has none, CONCURRENTLY
         #[arg(long)]
         create_indexes: bool,
         #[command(flatten)]
         output: Output,
     },
-    /// Declare that what Redis holds now is the truth
+    /// Say that what queues hold now is the truth, so that older orphans are recovered
     Accept(Accept),
-    /// Create or update Salvage's own tables (schema `salvage`)
+    /// Create or update Salvage's own tables, in schema `salvage`
     Migrate,
-    /// Look at handlers
+    /// List the handlers, or check one
     #[command(subcommand)]
     Handler(HandlerCommand),
 }
@@ -72,13 +85,13 @@ pub enum Command {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub struct Accept {
-    /// These queues
+    /// The queues to accept as they are
     #[arg(value_name = "QUEUE")]
     pub queues: Vec<String>,
-    /// Every queue of every loaded handler
+    /// Accept every queue of every handler that is granted something
     #[arg(long)]
     pub all: bool,
-    /// One unreadable entry, as harmless
+    /// Accept one unreadable entry of a queue as nobody's job
     #[arg(long, num_args = 2, value_names = ["QUEUE", "ID"])]
     pub entry: Option<Vec<String>>,
 }
@@ -86,14 +99,14 @@ pub struct Accept {
 /// What can be asked of handlers.
 #[derive(Debug, Subcommand)]
 pub enum HandlerCommand {
-    /// List the handlers of the configured folder, and why one does not serve
+    /// List the handlers of the configured folder, and say why one does not act
     List {
         #[command(flatten)]
         output: Output,
     },
     /// Check one component file, and print the grants it needs
     Check {
-        /// The `.wasm` file
+        /// The component, a .wasm file
         file: PathBuf,
         #[command(flatten)]
         output: Output,
@@ -103,7 +116,7 @@ pub enum HandlerCommand {
 /// How to print.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Output {
-    /// Print JSON
+    /// Print JSON, for programs
     #[arg(long)]
     pub json: bool,
 }

@@ -2,8 +2,8 @@
 
 use crate::clock::MachineClock;
 use crate::config::{self, Config};
-use crate::ports::{Outside, StoreFailure};
-use crate::postgres::{Pooler, Postgres};
+use crate::ports::Outside;
+use crate::postgres::{self, Pooler, Postgres};
 use crate::redis::{InvalidUrl, RedisLease, RedisQueues, RedisSettings};
 use crate::wasm::{self, EngineFault, Registry, Runtime};
 
@@ -62,11 +62,11 @@ fn widest(a: config::Limits, b: config::Limits) -> config::Limits {
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// `[database] url`.
-    #[error("[database] url cannot be used")]
-    Database(#[source] StoreFailure),
+    #[error(transparent)]
+    Database(postgres::InvalidUrl),
     /// `[redis] url`.
-    #[error("[redis] url cannot be used")]
-    Redis(#[source] InvalidUrl),
+    #[error(transparent)]
+    Redis(InvalidUrl),
 }
 
 impl Host {

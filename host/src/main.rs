@@ -7,7 +7,7 @@ use clap::Parser;
 use salvage::cli::{Accept, Cli, Command, Exit, HandlerCommand};
 use salvage::command::{self, CommandError};
 use salvage::config::{self, Config, ConfigError, Drawing, OfflineConfig};
-use salvage::host::{Host, limits, load_handlers};
+use salvage::host::{Host, HostError, limits, load_handlers};
 use salvage::pass::Mode;
 use salvage::stop::{Stop, StopSwitch, stop};
 use salvage::wasm::{Registry, Runtime};
@@ -18,15 +18,21 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     match answer(cli) {
         Ok(exit) => exit.into(),
-        Err(error) => {
-            if let Some(error) = error.downcast_ref::<ConfigError>() {
-                eprintln!("{}", error.render(Drawing::for_stderr()));
-                return Exit::Config.into();
-            }
-            eprintln!("error: {error:#}");
-            Exit::Failed.into()
-        }
+        Err(error) => tell(&error).into(),
     }
+}
+
+/// Says once why the process ends, and returns its code.
+fn tell(error: &anyhow::Error) -> Exit {
+    if let Some(error) = error.downcast_ref::<ConfigError>() {
+        eprint!("{}", error.render(Drawing::for_stderr()));
+        return Exit::Config;
+    }
+    if error.downcast_ref::<CommandError>().is_some_and(CommandError::is_closed_output) {
+        return Exit::Failed;
+    }
+    eprintln!("error: {error:#}");
+    if error.is::<HostError>() { Exit::Config } else { Exit::Failed }
 }
 
 #[tokio::main]
@@ -35,37 +41,44 @@ async fn answer(cli: Cli) -> anyhow::Result<Exit> {
     if let Command::Handler(command) = cli.command {
         let config = config::load_offline(file, std::env::vars_os())?;
         telemetry::init(config.log.format);
-        return Ok(handler(&config, command).await?);
+        return handler(&config, command).await;
     }
     let config = config::load(file, std::env::vars_os())?;
     telemetry::init(config.log.format);
-    if matches!(cli.command, Command::Migrate) {
+    if matches!(cli.command, Command::Migrate | Command::History { .. }) {
         let host = Host::new(&config, Registry::empty())?;
-        return Ok(command::migrate::migrate(&host.postgres).await?);
+        return Ok(without_handlers(&host, cli.command).await?);
+    }
+    let (switch, stop) = stop();
+    if matches!(cli.command, Command::Run | Command::Once { .. }) {
+        // Before anything that takes time: from here on SIGTERM ends the process in order.
+        listen(switch)?;
     }
     let handlers = load_handlers(&config.handlers).await?;
     let host = Host::new(&config, handlers)?;
-    Ok(with_host(&host, &config, cli.command).await?)
+    Ok(with_host(&host, &config, cli.command, &stop).await?)
 }
 
-async fn with_host(host: &Host, config: &Config, command: Command) -> Result<Exit, CommandError> {
-    let (switch, stop) = stop();
+async fn with_host(
+    host: &Host,
+    config: &Config,
+    command: Command,
+    stop: &Stop,
+) -> Result<Exit, CommandError> {
     match command {
         Command::Run => {
-            listen(switch)?;
-            schedule::run(host, &config.pass, &stop).await;
+            host.handlers.log_reports();
+            schedule::run(host, &config.pass, stop).await;
             Ok(Exit::Done)
         }
         Command::Once { dry_run, output } => {
-            listen(switch)?;
             let mode = if dry_run { Mode::DryRun } else { Mode::Act };
-            once(host, config, mode, output.json, &stop).await
+            once(host, config, mode, output.json, stop).await
         }
-        Command::Plan { output } => once(host, config, Mode::DryRun, output.json, &stop).await,
+        Command::Plan { output } => once(host, config, Mode::DryRun, output.json, stop).await,
         Command::Explain { source, id, output } => {
             command::explain::explain(host, &source, &id, output.json).await
         }
-        Command::History { limit, output } => command::history::history(host, limit, output.json).await,
         Command::Doctor { create_indexes, output } => {
             command::doctor::doctor(host, &config.pass, create_indexes, output.json).await
         }
@@ -73,7 +86,17 @@ async fn with_host(host: &Host, config: &Config, command: Command) -> Result<Exi
             Some([queue, entry_id]) => command::accept::entry(host, queue, entry_id, &operator()).await,
             _ => command::accept::queues(host, &queues, &operator()).await,
         },
-        Command::Migrate | Command::Handler(_) => unreachable!("answered without a host"),
+        Command::Migrate | Command::History { .. } | Command::Handler(_) => {
+            unreachable!("answered without handlers or without a host")
+        }
+    }
+}
+
+/// What needs no handler does not wait until they are compiled.
+async fn without_handlers(host: &Host, command: Command) -> Result<Exit, CommandError> {
+    match command {
+        Command::History { limit, output } => command::history::history(host, limit, output.json).await,
+        _ => command::migrate::migrate(&host.postgres).await,
     }
 }
 
@@ -84,6 +107,7 @@ async fn once(
     json: bool,
     stop: &Stop,
 ) -> Result<Exit, CommandError> {
+    host.handlers.log_reports();
     command::once::once(host, &config.pass, mode, json, stop).await
 }
 

@@ -69,6 +69,14 @@ pub trait Lease {
     /// If Redis does not answer. The key may then be ours until it expires.
     async fn acquire(&self, owner: &str, ttl: Duration) -> Result<LeaseAnswer, QueueFailure>;
 
+    /// How long until the key runs out, if somebody holds it.
+    ///
+    /// # Errors
+    /// If Redis does not answer.
+    async fn expires_in(&self) -> Result<Option<Duration>, QueueFailure> {
+        Ok(None)
+    }
+
     /// Gives the lease back if it is still `owner`'s; returns whether it was.
     ///
     /// # Errors

@@ -177,7 +177,7 @@ impl fmt::Display for Trust {
             Self::Proven => f.write_str("proven"),
             Self::BeforeEpoch { queue, began } => write!(
                 f,
-                "the row is older than what is known of queue {queue:?}, which may have lost entries before {began}; \
+                "the row is older than what is known of queue {queue:?}, which may have lost entries before {began:.0}; \
                  if what it holds now is the truth, run `salvage accept {queue}`"
             ),
             Self::Uncorroborated => f.write_str(

@@ -38,8 +38,9 @@ pub async fn queues<O: Outside>(outside: &O, asked: &[String], who: &str) -> Don
     for queue in memories.keys() {
         outside.ledger().accepted_by(queue, who, now).await?;
         tracing::warn!(queue, who, "queue accepted: what it holds now counts as the truth");
-        say(format_args!("accepted {queue}"))?;
+        say(format_args!("accepted {queue}: what it holds now counts as the truth"))?;
     }
+    say("the next pass recovers what waited for this; `salvage plan` shows it")?;
     Ok(Exit::Done)
 }
 
@@ -53,7 +54,7 @@ pub async fn entry<O: Outside>(outside: &O, queue: &str, entry_id: &str, who: &s
     let now = outside.jobs().now().await?;
     outside.ledger().accept_entry(queue, entry_id, who, now).await?;
     tracing::warn!(queue, entry.id = entry_id, who, "entry accepted: it counts as nobody's job");
-    say(format_args!("accepted entry {entry_id} of {queue}"))?;
+    say(format_args!("accepted entry {entry_id} of {queue}: it counts as nobody's job"))?;
     Ok(Exit::Done)
 }
 
@@ -65,12 +66,22 @@ fn chosen(asked: &[String], domains: &[LoadedDomain]) -> Result<BTreeSet<String>
         sources.flat_map(|source| source.queues.iter().map(|queue| queue.name.clone())).collect()
     };
     if asked.is_empty() {
-        return Ok(declared(|domain| domain.standing == Standing::Active));
+        let granted = declared(|domain| domain.standing == Standing::Active);
+        if granted.is_empty() {
+            let why =
+                "no handler is granted anything, so there is no queue to accept; see `salvage handler list`";
+            return Err(CommandError::Unknown(why.to_owned()));
+        }
+        return Ok(granted);
     }
     let declared = declared(|_| true);
+    if declared.is_empty() {
+        let why = "no handler serves, so no queue is known; `salvage handler list` says why";
+        return Err(CommandError::Unknown(why.to_owned()));
+    }
     if let Some(unknown) = asked.iter().find(|queue| !declared.contains(*queue)) {
         let declared = declared.into_iter().collect::<Vec<_>>().join(", ");
-        let why = format!("no loaded handler declares queue {unknown:?}; there are {declared}");
+        let why = format!("no handler that serves declares queue {unknown:?}; there are {declared}");
         return Err(CommandError::Unknown(why));
     }
     Ok(asked.iter().cloned().collect())

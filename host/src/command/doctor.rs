@@ -1,27 +1,44 @@
 //! `salvage doctor`: is everything there that a pass needs? Takes no lease and writes nothing, but for the indexes it is
 //! asked to create.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use salvage_core::epoch::{Continuity, QueueMemory, follow};
 use salvage_core::settings::PassSettings;
 use salvage_core::snapshot::{QueueReading, Server};
 use salvage_core::source::ResolvedSource;
 use serde::Serialize;
 
+use super::text::{beside, counted};
 use super::{CommandError, Done, handler, say, say_json};
 use crate::cli::Exit;
 use crate::host::Host;
-use crate::pass::queue_names;
-use crate::ports::{Handlers, Jobs, Ledger, Queues};
+use crate::ports::{Handlers, Jobs, Ledger, Queues, StoreFailure};
+use crate::wasm::LoadState;
+
+/// How one thing is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Health {
+    /// As it should be.
+    Ok,
+    /// Perhaps not what is wanted; a pass works all the same.
+    Note,
+    /// A pass cannot do its work, or not well.
+    Bad,
+}
 
 /// One thing that was looked at.
 #[derive(Debug, Serialize)]
 struct Finding {
     /// What was looked at.
     subject: String,
-    /// Whether it is as it should be.
-    ok: bool,
-    /// What was found, and what to do.
+    /// How it is.
+    health: Health,
+    /// What was found.
     detail: String,
+    /// What to do, or lines to paste.
+    remedy: Vec<String>,
 }
 
 /// Everything that was looked at, in order.
@@ -29,69 +46,124 @@ struct Finding {
 struct Findings(Vec<Finding>);
 
 impl Findings {
-    fn good(&mut self, subject: impl Into<String>, detail: impl Into<String>) {
-        self.0.push(Finding { subject: subject.into(), ok: true, detail: detail.into() });
+    fn add(&mut self, health: Health, subject: &str, detail: impl Into<String>, remedy: Vec<String>) {
+        self.0.push(Finding { subject: subject.to_owned(), health, detail: detail.into(), remedy });
     }
 
-    fn bad(&mut self, subject: impl Into<String>, detail: impl Into<String>) {
-        self.0.push(Finding { subject: subject.into(), ok: false, detail: detail.into() });
+    fn good(&mut self, subject: &str, detail: impl Into<String>) {
+        self.add(Health::Ok, subject, detail, vec![]);
+    }
+
+    fn note(&mut self, subject: &str, detail: impl Into<String>) {
+        self.add(Health::Note, subject, detail, vec![]);
+    }
+
+    fn bad(&mut self, subject: &str, detail: impl Into<String>) {
+        self.add(Health::Bad, subject, detail, vec![]);
+    }
+
+    fn count(&self, health: Health) -> u64 {
+        self.0.iter().filter(|finding| finding.health == health).count() as u64
     }
 }
 
 /// Looks at everything and prints what it finds; fails if something is not as it should be.
 ///
 /// # Errors
-/// If an index could not be created, or standard output is closed. A store that does not answer is a finding.
+/// If standard output is closed. A store that does not answer, or an index that cannot be made, is a finding.
 pub async fn doctor(host: &Host, settings: &PassSettings, create_indexes: bool, json: bool) -> Done {
     let mut findings = Findings::default();
+    let has_schema = database(host, &mut findings).await;
     handlers(host, &mut findings);
-    let sources = database(host, &mut findings).await;
+    // Without a connection there is nothing to add to what was found.
+    let sources = match has_schema {
+        Some(_) => sources(host, &mut findings).await,
+        None => vec![],
+    };
     if create_indexes {
-        for source in &sources {
-            make_indexes(host, source).await?;
-        }
+        make_indexes(host, &sources, json, &mut findings).await?;
     }
     for source in &sources {
         index(host, source, settings.page_size, &mut findings).await;
     }
-    queues(host, &sources, &mut findings).await;
-    let is_well = findings.0.iter().all(|finding| finding.ok);
+    let names = host.handlers.domains().into_iter().flat_map(|domain| domain.manifest.sources);
+    let names = names.flat_map(|source| source.queues).map(|queue| queue.name).collect();
+    queues(host, &names, has_schema == Some(true), &mut findings).await;
     if json {
         say_json(&findings.0)?;
     } else {
-        for finding in &findings.0 {
-            let mark = if finding.ok { "ok  " } else { "BAD " };
-            say(format_args!("{mark}{}: {}", finding.subject, finding.detail))?;
+        print(&findings)?;
+    }
+    Ok(if findings.count(Health::Bad) == 0 { Exit::Done } else { Exit::Failed })
+}
+
+fn print(findings: &Findings) -> Result<(), CommandError> {
+    for Finding { subject, health, detail, remedy } in &findings.0 {
+        let mark = match health {
+            Health::Ok => "ok   ",
+            Health::Note => "note ",
+            Health::Bad => "BAD  ",
+        };
+        say(beside(mark, &format!("{subject}: {detail}")))?;
+        for line in remedy {
+            say(line)?;
         }
     }
-    Ok(if is_well { Exit::Done } else { Exit::Failed })
+    let (bad, notes) = (findings.count(Health::Bad), findings.count(Health::Note));
+    let all = counted(findings.0.len() as u64, "check");
+    say(match (bad, notes) {
+        (0, 0) => format!("\nall is well: {all}"),
+        (0, notes) => format!("\nall is well: {all}, {}", counted(notes, "note")),
+        (bad, _) => format!("\nnot well: {bad} of {all} bad"),
+    })
+}
+
+/// Whether schema `salvage` is there; `None` if PostgreSQL itself is not.
+async fn database(host: &Host, findings: &mut Findings) -> Option<bool> {
+    let subject = "PostgreSQL";
+    match host.postgres.check_schema().await {
+        Ok(()) => {
+            findings.good(subject, "connected; schema salvage is current");
+            Some(true)
+        }
+        Err(failure) => {
+            findings.bad(subject, failure.to_string());
+            matches!(failure, StoreFailure::Schema { .. }).then_some(false)
+        }
+    }
 }
 
 fn handlers(host: &Host, findings: &mut Findings) {
     if let Some(fault) = host.handlers.folder_fault() {
         findings.bad("handlers", fault.to_string());
     } else if host.handlers.reports().is_empty() {
-        findings.bad("handlers", "the folder of [handlers] dir holds no .wasm file");
+        findings.bad("handlers", "the folder of [handlers] dir holds no .wasm file; put one there");
     }
     for report in host.handlers.reports() {
         let subject = format!("handler {}", report.domain.as_ref().unwrap_or(&report.file));
-        match report.why() {
-            None => findings.good(subject, handler::line(report)),
-            Some(why) => findings.bad(subject, format!("{}\n{why}", handler::line(report))),
+        let health = match report.state {
+            LoadState::Active => Health::Ok,
+            LoadState::Observed { .. } => Health::Note,
+            LoadState::Refused(_) => Health::Bad,
+        };
+        let line = handler::line(report);
+        match handler::explained(report) {
+            None => findings.add(health, &subject, line, vec![]),
+            Some((why, remedy)) => findings.add(health, &subject, format!("{line}: {why}"), remedy),
         }
     }
 }
 
 /// The sources that fit the catalog.
-async fn database(host: &Host, findings: &mut Findings) -> Vec<ResolvedSource> {
-    match host.postgres.check_schema().await {
-        Ok(()) => findings.good("PostgreSQL", "connected; schema salvage is current"),
-        Err(failure) => findings.bad("PostgreSQL", failure.to_string()),
-    }
+async fn sources(host: &Host, findings: &mut Findings) -> Vec<ResolvedSource> {
     match host.postgres.resolve(&host.handlers.domains()).await {
         Ok((sources, misfits)) => {
             for misfit in misfits {
-                findings.bad(format!("source {}", misfit.source), misfit.faults.join("; "));
+                let faults = misfit.faults.join("; ");
+                findings.bad(
+                    &format!("source {}", misfit.source),
+                    format!("left out, its manifest does not fit the database: {faults}"),
+                );
             }
             sources
         }
@@ -102,10 +174,35 @@ async fn database(host: &Host, findings: &mut Findings) -> Vec<ResolvedSource> {
     }
 }
 
-async fn make_indexes(host: &Host, source: &ResolvedSource) -> Result<(), CommandError> {
-    for statement in host.postgres.index_plan(source).await?.statements {
-        say(format_args!("{statement};"))?;
-        host.postgres.run_index_statement(&statement).await?;
+/// Makes what is missing, table by table; one that cannot be made keeps no other from being made.
+async fn make_indexes(
+    host: &Host,
+    sources: &[ResolvedSource],
+    json: bool,
+    findings: &mut Findings,
+) -> Result<(), CommandError> {
+    for source in sources {
+        let statements = match host.postgres.index_plan(source).await {
+            Ok(plan) => plan.statements,
+            // The look at the index, which follows, says the same.
+            Err(_) => continue,
+        };
+        for statement in statements {
+            if json {
+                tracing::info!("{statement};");
+            } else {
+                say(format_args!("{statement};"))?;
+            }
+            if let Err(failure) = host.postgres.run_index_statement(&statement).await {
+                findings.bad(
+                    &format!("source {}", source.name),
+                    format!(
+                        "{failure}; an invalid index may be left, which the next `--create-indexes` drops"
+                    ),
+                );
+                break;
+            }
+        }
     }
     Ok(())
 }
@@ -115,27 +212,49 @@ async fn index(host: &Host, source: &ResolvedSource, page_size: u32, findings: &
     let subject = format!("source {}", source.name);
     let plan = match host.postgres.candidates_plan(source, page_size).await {
         Ok(plan) => plan,
-        Err(failure) => return findings.bad(subject, failure.to_string()),
+        Err(failure) => return findings.bad(&subject, failure.to_string()),
     };
-    let node = plan.iter().find(|line| line.contains("Scan")).map_or("", |line| line.trim());
+    let found = found_by(&plan);
     match host.postgres.index_plan(source).await {
-        Err(failure) => findings.bad(subject, failure.to_string()),
+        Err(failure) => findings.bad(&subject, failure.to_string()),
         Ok(missing) if missing.statements.is_empty() => {
-            findings.good(subject, format!("candidates by {node}"))
+            findings.good(&subject, format!("candidates are found by {found}"));
         }
-        Ok(missing) => findings.bad(
-            subject,
-            format!(
-                "no live-row index; candidates by {node}; `salvage doctor --create-indexes` runs {}",
-                missing.statements.join("; ")
-            ),
-        ),
+        Ok(missing) => {
+            let why = format!(
+                "no index of live rows, candidates are found by {found}; `salvage doctor --create-indexes` runs, \
+                 while the application goes on:"
+            );
+            let remedy = missing.statements.iter().map(|statement| format!("{statement};")).collect();
+            findings.add(Health::Bad, &subject, why, remedy);
+        }
     }
 }
 
-async fn queues(host: &Host, sources: &[ResolvedSource], findings: &mut Findings) {
-    let names = queue_names(sources);
-    let snapshot = match host.queues.snapshot(&names).await {
+/// The indexes that a plan reads, or how it does without.
+fn found_by(plan: &[String]) -> String {
+    let index = |line: &String| {
+        let (_, after) = line.split_once("Index Scan ").or_else(|| line.split_once("Index Only Scan "))?;
+        let after = after.trim_start_matches("Backward ");
+        let name = after.strip_prefix("using ").or_else(|| after.strip_prefix("on "))?;
+        Some(name.split(" on ").next().unwrap_or(name).to_owned())
+    };
+    let indexes: BTreeSet<String> = plan.iter().filter_map(index).collect();
+    let has_scan = plan.iter().any(|line| line.contains("Seq Scan"));
+    match (indexes.len(), has_scan) {
+        (0, _) => "reading the whole table".to_owned(),
+        (count, true) => format!("reading whole partitions, and {}", counted_indexes(count, &indexes)),
+        (count, false) => counted_indexes(count, &indexes),
+    }
+}
+
+fn counted_indexes(count: usize, indexes: &BTreeSet<String>) -> String {
+    let names = indexes.iter().cloned().collect::<Vec<_>>().join(", ");
+    format!("{} {names}", if count == 1 { "index" } else { "indexes" })
+}
+
+async fn queues(host: &Host, names: &BTreeSet<String>, has_schema: bool, findings: &mut Findings) {
+    let snapshot = match host.queues.snapshot(names).await {
         Ok(snapshot) => snapshot,
         Err(failure) => return findings.bad("Redis", failure.to_string()),
     };
@@ -147,52 +266,102 @@ async fn queues(host: &Host, sources: &[ResolvedSource], findings: &mut Findings
         let policy = &snapshot.server.maxmemory_policy;
         findings.bad(
             "Redis",
-            format!("maxmemory-policy is {policy}: jobs may be evicted; BullMQ needs noeviction"),
+            format!("maxmemory-policy is {policy}: jobs may be evicted; set noeviction, as BullMQ asks for"),
         );
     }
-    let memories = match host.postgres.queue_memories(&names).await {
+    // Without them only what the queues hold can be told, and why was said above.
+    let memories = if has_schema { Some(host.postgres.queue_memories(names).await) } else { None };
+    let memories = match memories.transpose() {
         Ok(memories) => memories,
         Err(failure) => return findings.bad("queues", failure.to_string()),
     };
     for (name, reading) in &snapshot.queues {
-        queue(name, reading, memories.get(name), &snapshot.server, findings);
+        queue(name, reading, memories.as_ref(), &snapshot.server, findings);
     }
 }
 
 fn node(server: &Server) -> String {
-    format!("connected; role {}, run id {}, {} keys evicted", server.role, server.run_id, server.evicted_keys)
+    let run_id: String = server.run_id.chars().take(12).collect();
+    format!("connected; {}, run {run_id}, {} evicted", server.role, counted(server.evicted_keys, "key"))
 }
 
 fn queue(
     name: &str,
     reading: &QueueReading,
-    memory: Option<&QueueMemory>,
+    memories: Option<&BTreeMap<String, QueueMemory>>,
     server: &Server,
     findings: &mut Findings,
 ) {
     let subject = format!("queue {name}");
+    let memory = memories.and_then(|memories| memories.get(name));
     let is_accepted = memory.is_some_and(|memory| memory.accepted_at.is_some());
     if let Some(flaw) = reading.flaws.iter().find(|flaw| !(flaw.is_lack_of_trace() && is_accepted)) {
-        return findings.bad(subject, flaw.to_string());
+        let remedy =
+            if flaw.is_lack_of_trace() { format!(" (`salvage accept {name}`)") } else { String::new() };
+        return findings.bad(&subject, format!("{flaw}{remedy}"));
     }
-    let held = format!(
-        "{} scheduled, id {}{}",
-        reading.entries().count(),
-        reading.id_counter.map_or_else(|| "none".to_owned(), |id| id.to_string()),
-        if reading.is_paused { ", paused" } else { "" }
-    );
+    let scheduled = counted(reading.entries().count() as u64, "job");
+    let counter = reading.id_counter.map_or_else(|| "never used".to_owned(), |id| format!("counter {id}"));
+    let paused = if reading.is_paused { ", paused" } else { "" };
+    let held = format!("{scheduled} scheduled, {counter}{paused}");
+    if memories.is_none() {
+        return findings.good(&subject, held);
+    }
     match (follow(memory, reading, server), memory) {
         (Continuity::Continues, Some(memory)) => {
             let accepted = memory.accepted_at.map(|at| format!(", accepted {at:.0}")).unwrap_or_default();
-            findings.good(subject, format!("{held}; epoch since {:.0}{accepted}", memory.epoch_began));
+            findings.good(&subject, format!("{held}; epoch since {:.0}{accepted}", memory.epoch_began));
         }
         (Continuity::Broken(why), _) => findings.bad(
-            subject,
-            format!("{held}; {why}; a new epoch begins with the next pass, or `salvage accept {name}`"),
+            &subject,
+            format!(
+                "{held}; {why}; older orphans will wait: if what it holds now is the truth, run `salvage accept {name}`"
+            ),
         ),
-        _ => findings.good(
-            subject,
-            format!("{held}; no pass has seen it yet: older orphans will wait for `salvage accept {name}`"),
+        (Continuity::FirstContact, Some(_)) if is_accepted => {
+            findings.good(&subject, format!("{held}; accepted, its epoch begins with its first job"));
+        }
+        _ => findings.note(
+            &subject,
+            format!(
+                "{held}; no pass has seen it yet: orphans older than the first will wait for `salvage accept {name}`"
+            ),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(plan: &[&str], expected: &str) {
+        let plan: Vec<String> = plan.iter().map(|line| (*line).to_owned()).collect();
+        assert_eq!(found_by(&plan), expected);
+    }
+
+    #[test]
+    fn a_plan_names_its_indexes_or_says_that_it_has_none() {
+        check(
+            &["Limit", "  ->  Index Scan using \"SlideJob_live\" on \"SlideJob\" j"],
+            "index \"SlideJob_live\"",
+        );
+        check(
+            &[
+                "Limit",
+                "  ->  Sort",
+                "        ->  Bitmap Heap Scan on \"SlideJob\" j",
+                "              ->  Bitmap Index Scan on \"SlideJob_live\"",
+            ],
+            "index \"SlideJob_live\"",
+        );
+        check(
+            &[
+                "Merge Append",
+                "  ->  Index Scan using b_live on b j_1",
+                "  ->  Index Only Scan using c_live on c j_2",
+            ],
+            "indexes b_live, c_live",
+        );
+        check(&["Limit", "  ->  Seq Scan on \"SlideJob\" j"], "reading the whole table");
     }
 }

@@ -1,11 +1,17 @@
 //! `salvage explain SOURCE ID`: the story of one job, from the ledger.
 
+use jiff::Timestamp;
 use salvage_core::ledger::StoryLine;
 use salvage_core::source::SourceName;
+use serde_json::Value;
 
+use super::text::{beside, counted};
 use super::{CommandError, Done, say, say_json};
 use crate::cli::Exit;
 use crate::ports::{Handlers, Ledger, LoadedDomain, Outside};
+
+/// Digits of a digest or run id that are shown to people.
+const DIGITS: usize = 12;
 
 /// Prints a job's story, oldest first.
 ///
@@ -13,70 +19,175 @@ use crate::ports::{Handlers, Ledger, LoadedDomain, Outside};
 /// If the source is not known, the ledger could not be read or standard output is closed.
 pub async fn explain<O: Outside>(outside: &O, source: &str, id: &str, json: bool) -> Done {
     outside.ledger().check_schema().await?;
-    let source = source_name(source, &outside.handlers().domains())?;
+    let known = known_sources(&outside.handlers().domains());
+    let source = source_name(source, &known)?;
     let story = outside.ledger().story(&source, id).await?;
+    // The story of a source outlives its handler; but without either it is a mistyped name.
+    if story.is_empty() && !known.contains(&source) {
+        let why = format!(
+            "no handler that serves has a source {source}, and nothing is recorded of it; {}",
+            there_are(&known)
+        );
+        return Err(CommandError::Unknown(why));
+    }
     if json {
         say_json(&story)?;
         return Ok(Exit::Done);
     }
     if story.is_empty() {
-        say(format_args!(
-            "nothing is recorded of {source} job {id:?}: in no pass was it anything but scheduled"
-        ))?;
+        let text = "nothing is recorded: no pass of the last 30 days found this job anything but scheduled, or there is \
+                    no such row, or it is not old enough yet";
+        say(beside(&format!("{source} {id}: "), text))?;
     }
-    for line in &story {
-        tell(line)?;
+    for (index, line) in story.iter().enumerate() {
+        if index > 0 {
+            say("")?;
+        }
+        tell(&source, id, line)?;
     }
     Ok(Exit::Done)
 }
 
-/// `domain/source`, or a bare source that only one domain has. A full name need not be loaded: its story outlives it.
-fn source_name(asked: &str, domains: &[LoadedDomain]) -> Result<SourceName, CommandError> {
+fn known_sources(domains: &[LoadedDomain]) -> Vec<SourceName> {
+    let of_domain = |domain: &LoadedDomain| {
+        let named = |source: &salvage_core::manifest::Source| SourceName {
+            domain: domain.manifest.domain.clone(),
+            source: source.name.clone(),
+        };
+        domain.manifest.sources.iter().map(named).collect::<Vec<_>>()
+    };
+    domains.iter().flat_map(of_domain).collect()
+}
+
+/// `domain/source`, or a bare source that only one domain has.
+fn source_name(asked: &str, known: &[SourceName]) -> Result<SourceName, CommandError> {
     if let Some((domain, source)) = asked.split_once('/') {
         return Ok(SourceName { domain: domain.to_owned(), source: source.to_owned() });
     }
-    let all = domains.iter().flat_map(|domain| {
-        let name =
-            |source: &str| SourceName { domain: domain.manifest.domain.clone(), source: source.to_owned() };
-        domain.manifest.sources.iter().map(move |source| name(&source.name))
-    });
-    let all: Vec<SourceName> = all.collect();
-    let mut fitting = all.iter().filter(|name| name.source == asked);
-    let list = |names: &mut dyn Iterator<Item = &SourceName>| {
-        names.map(ToString::to_string).collect::<Vec<_>>().join(", ")
-    };
-    match (fitting.next(), fitting.next()) {
-        (Some(only), None) => Ok(only.clone()),
-        (Some(_), Some(_)) => {
-            let several = list(&mut all.iter().filter(|name| name.source == asked));
-            Err(CommandError::Unknown(format!(
-                "source {asked:?} is in several domains: say which of {several}"
-            )))
-        }
-        (None, _) => Err(CommandError::Unknown(format!(
-            "no loaded handler has a source {asked:?}; there are {}",
-            list(&mut all.iter())
+    let fitting: Vec<&SourceName> = known.iter().filter(|name| name.source == asked).collect();
+    match fitting.as_slice() {
+        [only] => Ok((*only).clone()),
+        [] => Err(CommandError::Unknown(format!(
+            "no handler that serves has a source {asked:?}; {}",
+            there_are(known)
+        ))),
+        several => Err(CommandError::Unknown(format!(
+            "several domains have a source {asked:?}: say which of {}",
+            names(several.iter().copied())
         ))),
     }
 }
 
-fn tell(line: &StoryLine) -> Result<(), CommandError> {
+fn there_are(known: &[SourceName]) -> String {
+    if known.is_empty() {
+        return "no handler serves, and `salvage handler list` says why".to_owned();
+    }
+    format!("there are {}", names(known.iter()))
+}
+
+fn names<'a>(of: impl Iterator<Item = &'a SourceName>) -> String {
+    of.map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn tell(source: &SourceName, id: &str, line: &StoryLine) -> Result<(), CommandError> {
     let seen = match line.times {
-        1 => format!("{:.0}", line.first_at),
-        times => format!("{:.0} to {:.0}, {times} passes", line.first_at, line.last_at),
+        1 => format!("{:.0}, generation {}", line.first_at, line.generation),
+        times => format!(
+            "{:.0} to {:.0}, {times} passes, the last of generation {}",
+            line.first_at, line.last_at, line.generation
+        ),
     };
-    let with = |word: &str, why: &Option<String>| match why {
+    let with = |word: &str, why: Option<&str>| match why {
         Some(why) => format!("{word}: {why}"),
         None => word.to_owned(),
     };
-    say(format_args!("{seen} (generation {})", line.generation))?;
-    say(format_args!("  row       {}", line.row))?;
-    say(format_args!("  sighting  {}", with(&line.sighting, &line.sighting_why)))?;
-    say(format_args!("  decision  {}", with(&line.decision, &line.decision_reason)))?;
-    let outcome = line.outcome.as_deref().unwrap_or("nothing was tried");
-    say(format_args!("  outcome   {}", with(outcome, &line.outcome_why)))?;
+    say(format_args!("{source} {id}, {seen}"))?;
+    let row = &line.row;
+    let (status, updated_at, xmin) = (text(&row["status"]), text(&row["updatedAt"]), text(&row["xmin"]));
+    say(format_args!("  row       {status}, updated at {updated_at}, xmin {xmin}"))?;
+    let residue = line.sighting == "absent";
+    let left = line.sighting_why.as_deref().filter(|why| !residue || *why != "none");
+    let left = left.map(|why| if residue { format!("left behind: {why}") } else { why.to_owned() });
+    say(beside("  sighting  ", &with(&line.sighting, left.as_deref())))?;
+    say(beside("  decision  ", &with(&line.decision, line.decision_reason.as_deref())))?;
+    let outcome = line.outcome.as_deref().unwrap_or("none, nothing was tried");
+    say(beside("  outcome   ", &with(outcome, line.outcome_why.as_deref())))?;
     if let Some(digest) = &line.component_digest {
-        say(format_args!("  handler   {digest}"))?;
+        say(format_args!("  handler   sha256 {}", shortened(digest)))?;
     }
-    say(format_args!("  evidence  {}\n", line.evidence))
+    for evidence in evidence(&line.evidence) {
+        say(format_args!("  evidence  {evidence}"))?;
+    }
+    Ok(())
+}
+
+/// What the judgement rested on, a line each; `--json` has it whole.
+fn evidence(of: &Value) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(at) = of["snapshot_ms"].as_i64().filter(|ms| *ms > 0) {
+        let at = Timestamp::from_millisecond(at).unwrap_or_default();
+        let second = if of["second_look"] == true { ", and a second look agreed" } else { "" };
+        lines
+            .push(format!("queues read at {at:.0} of Redis run {}{second}", shortened(&text(&of["run_id"]))));
+    }
+    for (queue, seen) in of["queues"].as_object().into_iter().flatten() {
+        let ids = counted(seen["ids"].as_u64().unwrap_or(0), "scheduled id");
+        let counter = seen["id_counter"].as_u64().map_or_else(|| "none".to_owned(), |id| id.to_string());
+        let began = seen["epoch_began"].as_str().and_then(|began| began.parse::<Timestamp>().ok());
+        let epoch = began.map(|began| format!(", epoch since {began:.0}")).unwrap_or_default();
+        let accepted = if seen["accepted"] == true { " (accepted)" } else { "" };
+        lines.push(format!("queue {queue}: {ids}, counter {counter}{epoch}{accepted}"));
+    }
+    if let Some(scan) = of["scan"].as_object() {
+        let count = |key: &str| scan.get(key).and_then(Value::as_u64).unwrap_or(0);
+        lines.push(format!(
+            "payloads: {} read, {} foreign, {} departed, {} unreadable",
+            count("read"),
+            count("foreign"),
+            count("departed"),
+            count("unreadable")
+        ));
+    }
+    lines
+}
+
+/// A text without quotes; anything else as JSON.
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn shortened(digest: &str) -> String {
+    digest.chars().take(DIGITS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(domain: &str, source: &str) -> SourceName {
+        SourceName { domain: domain.into(), source: source.into() }
+    }
+
+    fn refused(asked: &str, known: &[SourceName]) -> String {
+        source_name(asked, known).expect_err("a refusal").to_string()
+    }
+
+    #[test]
+    fn a_bare_source_is_enough_if_only_one_domain_has_it() {
+        let known = [name("slides", "generation"), name("texts", "generation"), name("texts", "import")];
+        assert_eq!(source_name("import", &known).expect("the only one"), known[2]);
+        assert_eq!(source_name("gone/import", &known).expect("a full name"), name("gone", "import"));
+        assert_eq!(
+            refused("generation", &known),
+            "several domains have a source \"generation\": say which of slides/generation, texts/generation"
+        );
+        assert_eq!(
+            refused("export", &known[2..]),
+            "no handler that serves has a source \"export\"; there are texts/import"
+        );
+        assert_eq!(
+            refused("export", &[]),
+            "no handler that serves has a source \"export\"; no handler serves, and `salvage handler list` says why"
+        );
+    }
 }

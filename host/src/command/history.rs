@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use salvage_core::ledger::PassRecord;
 
-use super::{Done, say, say_json, table};
+use super::text::{drawn, table};
+use super::{Done, say, say_json};
 use crate::cli::Exit;
 use crate::ports::{Ledger, Outside};
 
@@ -23,16 +24,26 @@ pub async fn history<O: Outside>(outside: &O, limit: u32, json: bool) -> Done {
         say("no pass yet: `salvage once` runs one")?;
         return Ok(Exit::Done);
     }
-    let mut lines =
-        table(["STARTED", "GENERATION", "TOOK", "CANDIDATES", "REQUEUED", "FAILED", "BEFORE-EPOCH"]);
+    let header = [
+        "STARTED",
+        "GENERATION",
+        "TOOK",
+        "CANDIDATES",
+        "SCHEDULED",
+        "UNKNOWN",
+        "REQUEUED",
+        "FAILED",
+        "BEFORE-EPOCH",
+    ];
+    let mut lines = table(header, 1..9);
     for pass in &passes {
         lines.add_row(row(pass));
     }
-    say(lines)?;
+    say(drawn(&lines))?;
     Ok(Exit::Done)
 }
 
-fn row(pass: &PassRecord) -> [String; 7] {
+fn row(pass: &PassRecord) -> [String; 9] {
     let total = |key: &str| {
         let sources = pass.sources.as_array().into_iter().flatten();
         sources.filter_map(|source| source.get(key)?.as_u64()).sum::<u64>().to_string()
@@ -43,6 +54,8 @@ fn row(pass: &PassRecord) -> [String; 7] {
         pass.generation.to_string(),
         took.unwrap_or_else(|| "not ended".to_owned()),
         total("candidates"),
+        total("scheduled"),
+        total("unknown"),
         total("requeued"),
         total("failed"),
         total("before_epoch"),

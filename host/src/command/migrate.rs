@@ -16,5 +16,6 @@ pub async fn migrate(postgres: &Postgres) -> Done {
     for name in applied {
         say(format_args!("applied {name}"))?;
     }
+    say("`salvage doctor` says what else a pass needs")?;
     Ok(Exit::Done)
 }

@@ -15,6 +15,7 @@ pub mod handler;
 pub mod history;
 pub mod migrate;
 pub mod once;
+mod text;
 
 /// Why a command could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -32,8 +33,16 @@ pub enum CommandError {
     #[error("{0}")]
     Handler(String),
     /// Standard output is closed or full.
-    #[error("cannot write to standard output: {0}")]
+    #[error("cannot write to standard output")]
     Output(#[from] io::Error),
+}
+
+impl CommandError {
+    /// Whether whoever reads our output has heard enough, such as `head`.
+    #[must_use]
+    pub fn is_closed_output(&self) -> bool {
+        matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
 }
 
 /// Prints one line.
@@ -52,14 +61,6 @@ pub fn say(line: impl std::fmt::Display) -> Result<(), CommandError> {
 pub fn say_json(value: &impl Serialize) -> Result<(), CommandError> {
     let text = serde_json::to_string_pretty(value).map_err(io::Error::from)?;
     say(text)
-}
-
-/// A table without borders: columns, two spaces apart.
-#[must_use]
-pub fn table<const N: usize>(header: [&str; N]) -> comfy_table::Table {
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING).set_header(header);
-    table
 }
 
 /// The code of a command that did what it was asked.

@@ -59,6 +59,8 @@ impl<O: Outside> Pass<'_, O> {
         if orphans.is_empty() {
             return Ok(None);
         }
+        let settle_ms = self.settings.settle.as_millis();
+        tracing::info!(orphans = orphans.len(), settle_ms, "looking again before anything is written");
         tokio::select! {
             () = self.outside.clock().sleep(self.settings.settle) => {}
             () = self.stop.requested() => return Ok(None),
@@ -155,7 +157,7 @@ impl<O: Outside> Acting<'_, O> {
 
     async fn one(&self, case: &Case, act: &Act, terms: &QueueTerms) -> Outcome {
         let source = &self.gathered.sources[case.candidate.source];
-        let entry = self.pass.entry(self.gathered, self.known, None, case, Some(&Outcome::Applied));
+        let entry = self.pass.entry(self.gathered, self.known, case, Some(&Outcome::Applied));
         let held = match self.pass.outside.jobs().hold(source, act, &self.licence.fence, &entry).await {
             Ok(Hold::Held(held)) => held,
             Ok(Hold::Not(outcome)) => return outcome,

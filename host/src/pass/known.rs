@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use salvage_core::epoch::{self, Continuity, QueueMemory, Trust};
 use salvage_core::outcome::Outcome;
+use salvage_core::scan::ScanCounts;
 use salvage_core::sighting::QueueFailure;
 use salvage_core::snapshot::{Flaw, QueueReading, Server};
 use salvage_core::source::{ResolvedSource, Standing};
@@ -24,6 +25,8 @@ pub(crate) struct Known {
     pub(crate) continued: BTreeSet<String>,
     /// Entries the operator marked as harmless.
     pub(crate) accepted_entries: BTreeSet<(String, String)>,
+    /// What the scan of the first look saw; `None` until then, and if no payload was needed.
+    pub(crate) scan: Option<ScanCounts>,
 }
 
 impl Known {
@@ -78,6 +81,7 @@ impl<O: Outside> Pass<'_, O> {
             nonces: BTreeMap::new(),
             continued: BTreeSet::new(),
             accepted_entries,
+            scan: None,
         };
         let look = match &known.look {
             Ok(look) if look.snapshot.server_fault().is_none() => look,
@@ -99,7 +103,9 @@ impl<O: Outside> Pass<'_, O> {
                 continue;
             }
             let continuity = epoch::follow(before.as_ref(), reading, server);
-            self.announce(queue, &continuity, before.as_ref(), server);
+            if self.licence.is_some() {
+                self.announce(queue, reading, &continuity, before.as_ref(), server);
+            }
             if continuity == Continuity::Continues {
                 known.continued.insert(queue.clone());
             }
@@ -128,7 +134,14 @@ impl<O: Outside> Pass<'_, O> {
         Ok(known)
     }
 
-    fn announce(&self, queue: &str, continuity: &Continuity, before: Option<&QueueMemory>, server: &Server) {
+    fn announce(
+        &self,
+        queue: &str,
+        reading: &QueueReading,
+        continuity: &Continuity,
+        before: Option<&QueueMemory>,
+        server: &Server,
+    ) {
         match continuity {
             Continuity::Continues => {
                 let Some(before) = before else { return };
@@ -138,6 +151,13 @@ impl<O: Outside> Pass<'_, O> {
                         "Redis restarted or failed over and kept what it had; the epoch goes on"
                     );
                 }
+            }
+            // Without a trace of BullMQ nothing is written there, so every pass meets it for the first time.
+            Continuity::FirstContact if !reading.has_trace() => {
+                tracing::debug!(
+                    queue,
+                    "nothing was ever in this queue; its epoch begins with its first trace"
+                )
             }
             Continuity::FirstContact => {
                 tracing::info!(queue, "first contact with this queue; its epoch begins now")

@@ -53,6 +53,10 @@ impl Postgres {
     /// If PostgreSQL refused it; an invalid index may be left, which the next plan drops.
     pub async fn run_index_statement(&self, statement: &str) -> Result<(), StoreFailure> {
         let mut connection = self.connect(ACQUIRE_TIMEOUT).await?;
+        // The role or the database may have a limit of its own. In a message of its own: together with another
+        // statement the index would be built in a transaction, which CONCURRENTLY refuses.
+        let unlimited = sqlx::raw_sql("SET statement_timeout = 0").execute(&mut connection).await;
+        unlimited.map_err(|failure| error::failure("build an index", &failure))?;
         let sql = AssertSqlSafe(statement.to_owned()).into_sql_str();
         let done = sqlx::raw_sql(sql).execute(&mut connection).await;
         drop(connection.close().await);

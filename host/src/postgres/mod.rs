@@ -67,6 +67,22 @@ pub enum Pooler {
     Transaction,
 }
 
+/// Why a URL cannot be used. Never quotes it: it holds the password.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("[database] url cannot be used: {0}; expected postgres://USER:PASSWORD@HOST[:PORT]/DATABASE")]
+pub struct InvalidUrl(String);
+
+impl From<&sqlx::Error> for InvalidUrl {
+    fn from(error: &sqlx::Error) -> Self {
+        // The outer ones only say that it is about the configuration.
+        let mut inmost: &dyn std::error::Error = error;
+        while let Some(source) = inmost.source() {
+            inmost = source;
+        }
+        Self(inmost.to_string())
+    }
+}
+
 /// The adapter. Clones share their connections.
 #[derive(Debug, Clone)]
 pub struct Postgres {
@@ -80,10 +96,9 @@ impl Postgres {
     /// Reads the URL; connects to nothing. `prefix` is Redis's key prefix, by which queues are remembered.
     ///
     /// # Errors
-    /// [`StoreFailure::Denied`] if the URL is none; the message does not quote it.
-    pub fn new(url: &str, pooler: Pooler, prefix: &str) -> Result<Self, StoreFailure> {
-        let options =
-            PgConnectOptions::from_str(url).map_err(|error| error::failure("read its URL", &error))?;
+    /// If the URL cannot be used; the message does not quote it.
+    pub fn new(url: &str, pooler: Pooler, prefix: &str) -> Result<Self, InvalidUrl> {
+        let options = PgConnectOptions::from_str(url).map_err(|error| InvalidUrl::from(&error))?;
         let mut options = options.application_name("salvage").disable_statement_logging();
         if pooler == Pooler::Transaction {
             // A startup option that such poolers refuse; PostgreSQL's default is as good since version 12.

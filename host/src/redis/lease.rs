@@ -89,6 +89,16 @@ impl Lease for RedisLease {
         Err(last)
     }
 
+    async fn expires_in(&self) -> Result<Option<Duration>, QueueFailure> {
+        let mut command = redis::pipe();
+        command.cmd("PTTL").arg(&self.key);
+        match self.connection.ask(&command).await?.first() {
+            // Negative: it has gone, or never runs out.
+            Some(Value::Int(ms)) => Ok(u64::try_from(*ms).ok().map(Duration::from_millis)),
+            other => Err(reply::unexpected("PTTL", other.unwrap_or(&Value::Nil))),
+        }
+    }
+
     async fn release(&self, owner: &str) -> Result<bool, QueueFailure> {
         let mut call = Call::default();
         call.key(self.key.clone()).arg(owner);

@@ -161,6 +161,30 @@ impl Registry {
         &self.reports
     }
 
+    /// Logs which handlers do not act, one line each, so that a pass without them does not look like one without orphans.
+    pub fn log_reports(&self) {
+        if let Some(fault) = &self.folder {
+            tracing::error!("no handler serves: {fault}");
+        } else if self.reports.is_empty() {
+            tracing::error!("no handler serves: the folder of [handlers] dir holds no .wasm file");
+        }
+        for report in &self.reports {
+            let (file, domain) = (&report.file, report.domain.as_deref());
+            match &report.state {
+                LoadState::Active => {}
+                LoadState::Observed { .. } => tracing::warn!(
+                    file,
+                    domain,
+                    "handler is only observed, nothing is granted to it: `salvage handler list` prints the grants to add"
+                ),
+                LoadState::Refused(fault) => {
+                    let why = fault.to_string().lines().collect::<Vec<_>>().join(" ");
+                    tracing::error!(file, domain, "handler does not serve: {why}");
+                }
+            }
+        }
+    }
+
     /// Why the folder itself could not be read; there are no handlers then.
     #[must_use]
     pub const fn folder_fault(&self) -> Option<&LoadFault> {

@@ -1,0 +1,240 @@
+//! What an operator asks for: migrate, accept, explain, handlers and their grants.
+
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use insta::assert_snapshot;
+use salvage_tests::example::{Deck, Jobs, SlideJob};
+use salvage_tests::services::{Database, handlers_folder, redis_url};
+use salvage_tests::system::System;
+
+use crate::commands::{QUEUES, Ran, ran, rows, salvage};
+
+/// Runs as a known operator.
+fn as_operator(system: &System, arguments: &[&str]) -> Result<Ran> {
+    ran(system.salvage(arguments)?.env("USER", "operator"))
+}
+
+#[tokio::test]
+async fn migrate_says_what_it_applied_and_a_second_time_does_nothing() -> Result<()> {
+    let system = System::fresh().await?;
+    let db = Database::example().await?;
+    let migrate = || ran(system.salvage(&["migrate"])?.env("DATABASE_URL", db.url()));
+    let first = migrate()?.ended_with(0)?;
+    assert_snapshot!(first.stdout, @r"
+    applied 0001 fence and passes
+    applied 0002 queues
+    applied 0003 intents and ledger
+    `salvage doctor` says what else a pass needs
+    ");
+    let before = rows(db.pool(), "salvage").await?;
+    let second = migrate()?.ended_with(0)?;
+    assert_eq!(second.stdout, "schema salvage is current\n`salvage doctor` says what else a pass needs\n");
+    assert_eq!(rows(db.pool(), "salvage").await?, before);
+    let handlers_are_not_needed = ran(system
+        .salvage(&["migrate"])?
+        .env("DATABASE_URL", db.url())
+        .env("SALVAGE_HANDLERS__DIR", "no-such-folder"))?;
+    handlers_are_not_needed.ended_with(0)?;
+    Ok(())
+}
+
+/// Each accepted queue, and whether it is accepted by a known operator at a recent time and in its memory.
+async fn accepted(system: &System) -> Result<Vec<String>> {
+    let query = "SELECT a.queue FROM salvage.accepted AS a JOIN salvage.queues AS q \
+         ON q.prefix = a.prefix AND q.queue = a.queue AND q.accepted_at = a.at \
+         WHERE a.who LIKE 'operator@%' AND a.at > now() - interval '10 min' AND a.prefix = $1 ORDER BY 1";
+    Ok(sqlx::query_scalar(query).bind(&system.prefix).fetch_all(system.db.pool()).await?)
+}
+
+#[tokio::test]
+async fn an_orphan_from_before_the_first_contact_is_recovered_once_its_queues_are_accepted() -> Result<()> {
+    let system = System::fresh().await?;
+    system.used_queues(&QUEUES).await?;
+    Deck::generating("d1").insert(system.db.pool()).await?;
+    SlideJob::processing("s1").stale().of("d1").insert(system.db.pool()).await?;
+    let outcome = |report: serde_json::Value| report["jobs"][0]["outcome"]["kind"].clone();
+    let first = salvage(&system, &["once", "--json"])?.ended_with(0)?.json()?;
+    assert_eq!(outcome(first), "before-epoch");
+
+    let ran = as_operator(&system, &["accept", "slide-generation", "slide-export"])?.ended_with(0)?;
+    assert_snapshot!(ran.stdout, @r"
+    accepted slide-export: what it holds now counts as the truth
+    accepted slide-generation: what it holds now counts as the truth
+    the next pass recovers what waited for this; `salvage plan` shows it
+    ");
+    assert_eq!(accepted(&system).await?, ["slide-export", "slide-generation"]);
+    let nonce: Option<String> =
+        system.redis(&["HGET", &system.key("slide-export", "salvage:host"), "nonce"]).await?;
+    let remembered: Vec<Option<String>> =
+        sqlx::query_scalar("SELECT nonce_next FROM salvage.queues WHERE queue = 'slide-export'")
+            .fetch_all(system.db.pool())
+            .await?;
+    assert!(nonce.is_some() && remembered == [nonce], "{remembered:?}");
+    let second = salvage(&system, &["once", "--json"])?.ended_with(0)?.json()?;
+    assert_eq!(outcome(second), "applied");
+    Ok(())
+}
+
+#[tokio::test]
+async fn accept_all_is_every_queue_of_every_handler() -> Result<()> {
+    let system = System::fresh().await?;
+    let ran = as_operator(&system, &["accept", "--all"])?.ended_with(0)?;
+    assert_eq!(ran.stdout.lines().count(), QUEUES.len() + 1, "{ran:#?}");
+    assert_eq!(accepted(&system).await?, QUEUES);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_accepted_entry_blocks_no_orphan_any_more() -> Result<()> {
+    let system = crate::commands::running().await?;
+    Deck::generating("d1").insert(system.db.pool()).await?;
+    SlideJob::processing("s1").stale().of("d1").insert(system.db.pool()).await?;
+    system.redis::<()>(&["LPUSH", &system.key("slide-export", "wait"), "ghost"]).await?;
+    let first = salvage(&system, &["once", "--json"])?.ended_with(4)?.json()?;
+    assert_eq!(first["jobs"][0]["sighting"]["kind"], "unknown");
+    let ran = as_operator(&system, &["accept", "--entry", "slide-export", "ghost"])?.ended_with(0)?;
+    assert_eq!(ran.stdout, "accepted entry ghost of slide-export: it counts as nobody's job\n");
+    let query = "SELECT queue || ' ' || entry_id FROM salvage.accepted_entries \
+         WHERE who LIKE 'operator@%' AND at > now() - interval '10 min'";
+    let entries: Vec<String> = sqlx::query_scalar(query).fetch_all(system.db.pool()).await?;
+    assert_eq!(entries, ["slide-export ghost"]);
+    let second = salvage(&system, &["once", "--json"])?.ended_with(0)?.json()?;
+    assert_eq!(second["jobs"][0]["outcome"]["kind"], "applied");
+    Ok(())
+}
+
+#[tokio::test]
+async fn explain_tells_a_story_by_full_and_by_bare_name() -> Result<()> {
+    let system = crate::commands::running().await?;
+    let nothing = salvage(&system, &["explain", "generation", "s1"])?.ended_with(0)?;
+    assert!(nothing.stdout.starts_with("slides/generation s1: nothing is recorded: "), "{nothing:#?}");
+    SlideJob::queued("s1").stale().of("no-deck").insert(system.db.pool()).await?;
+    salvage(&system, &["once"])?.ended_with(0)?;
+    let full = salvage(&system, &["explain", "slides/generation", "s1"])?.ended_with(0)?;
+    let bare = salvage(&system, &["explain", "generation", "s1"])?.ended_with(0)?;
+    assert_eq!(full.stdout, bare.stdout);
+    insta::with_settings!({ filters => vec![
+        (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "[time]"),
+        (r"updated at \S+ \S+,", "updated at [time],"),
+        (r"xmin \d+", "xmin [xmin]"),
+        (r"(sha256|run) [0-9a-f]{12}", "$1 [12 digits]"),
+    ]}, {
+        assert_snapshot!(full.stdout, @r"
+        slides/generation s1, [time], generation 2
+          row       QUEUED, updated at [time], xmin [xmin]
+          sighting  absent
+          decision  fail: The slide deck of this job no longer exists, so its slides cannot be generated.
+          outcome   applied
+          handler   sha256 [12 digits]
+          evidence  queues read at [time] of Redis run [12 digits], and a second look agreed
+          evidence  queue slide-export: 0 scheduled ids, counter 100, epoch since [time]
+          evidence  queue slide-generation: 0 scheduled ids, counter 100, epoch since [time]
+        ");
+    });
+    let story = salvage(&system, &["explain", "generation", "s1", "--json"])?.ended_with(0)?.json()?;
+    assert_eq!(
+        (&story[0]["decision"], &story[0]["outcome"]),
+        (&"fail".into(), &"applied".into()),
+        "{story:#}"
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn history_before_the_first_pass_says_how_to_run_one() -> Result<()> {
+    let system = System::fresh().await?;
+    let ran = salvage(&system, &["history"])?.ended_with(0)?;
+    assert_eq!(ran.stdout, "no pass yet: `salvage once` runs one\n");
+    assert_eq!(salvage(&system, &["history", "--json"])?.json()?, serde_json::json!([]));
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_grants_that_check_prints_make_each_shipped_handler_active_once_pasted() -> Result<()> {
+    let system = System::with(&redis_url()?, &handlers_folder()?, "grants = \"listed\"").await?;
+    let states = || -> Result<Vec<String>> {
+        let list = salvage(&system, &["handler", "list", "--json"])?.ended_with(0)?.json()?;
+        let states = list.as_array().context("no array")?.iter();
+        Ok(states.map(|handler| format!("{} {}", handler["domain"], handler["state"])).collect())
+    };
+    let all =
+        |state: &str| ["exports", "slides", "video-composition"].map(|name| format!("{name:?} {state:?}"));
+    assert_eq!(states()?, all("observed"));
+
+    let mut config = std::fs::OpenOptions::new().append(true).open(system.config_file())?;
+    for name in ["slides", "video-composition", "exports"] {
+        let file = handlers_folder()?.join(format!("{name}.wasm")).display().to_string();
+        let check = salvage(&system, &["handler", "check", &file])?.ended_with(0)?;
+        let block = check.stdout.find("\n[handler.").context("no block of grants")?;
+        config.write_all(&check.stdout.as_bytes()[block..])?;
+    }
+    assert_eq!(states()?, all("active"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_grants_that_list_prints_can_be_pasted_as_they_stand() -> Result<()> {
+    let system = System::with(&redis_url()?, &handlers_folder()?, "grants = \"listed\"").await?;
+    let list = salvage(&system, &["handler", "list"])?.ended_with(0)?;
+    let block: String = list
+        .stdout
+        .lines()
+        .skip_while(|line| !line.starts_with("[handler.slides.grants]"))
+        .take_while(|line| line.starts_with("[handler.slides") || line.contains(" = ["))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let mut config = std::fs::OpenOptions::new().append(true).open(system.config_file())?;
+    config.write_all(block.as_bytes())?;
+    let list = salvage(&system, &["handler", "list"])?.ended_with(0)?;
+    assert!(list.stdout.contains("\nslides: active (slides.wasm, sha256 "), "{list:#?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_observed_handler_is_planned_and_never_acts() -> Result<()> {
+    let system = System::with(&redis_url()?, &handlers_folder()?, "grants = \"listed\"").await?;
+    system.used_queues(&QUEUES).await?;
+    system.known_since_yesterday().await?;
+    SlideJob::queued("s1").stale().of("no-deck").insert(system.db.pool()).await?;
+    let before = rows(system.db.pool(), "public").await?;
+    let ran = salvage(&system, &["once"])?.ended_with(0)?;
+    let why =
+        "refused: observed only: there is no [handler.slides.grants]; `salvage handler check` prints one";
+    assert!(ran.stdout.contains(why), "{ran:#?}");
+    assert_eq!(rows(system.db.pool(), "public").await?, before);
+    Ok(())
+}
+
+#[tokio::test]
+async fn handler_check_tells_a_newcomer_what_it_declares() -> Result<()> {
+    let system = System::fresh().await?;
+    std::fs::copy(
+        handlers_folder()?.join("slides.wasm"),
+        system.config_file().with_file_name("slides.wasm"),
+    )?;
+    let ran = salvage(&system, &["handler", "check", "slides.wasm"])?.ended_with(0)?;
+    insta::with_settings!({ filters => vec![(r"[0-9a-f]{64}", "[digest]")]}, {
+        assert_snapshot!(ran.stdout, @r#"
+        slides.wasm is a sound handler of domain "slides"
+          about   Generation of slide decks and their outlines.
+          sha256  [digest]
+
+        slides/generation
+          table   "SlideJob"
+          types   GENERATION, OUTLINE
+          queues  slide-generation (slide-{id}), slide-export (slide-{id})
+
+        To let it act, put it into the folder of [handlers] dir and add to salvage.toml:
+
+        [handler.slides.grants]
+        tables = ['"SlideJob"']
+        queues = ['slide-export', 'slide-generation']
+        read = ['"SlideDeck"(id, status, title)']
+        parents = ['"SlideDeck".status']
+        "#);
+    });
+    let json = salvage(&system, &["handler", "check", "slides.wasm", "--json"])?.ended_with(0)?.json()?;
+    assert_eq!(json["manifest"]["domain"], "slides");
+    Ok(())
+}
