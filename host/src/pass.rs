@@ -200,6 +200,8 @@ impl<O: Outside> Pass<'_, O> {
         let pairs = gathered.candidates.iter().cloned().zip(judged.sightings);
         let mut cases: Vec<Case> = pairs.map(Case::new).collect();
         self.decide(&gathered, &known, &mut cases).await?;
+        // First, or an observed handler's orphans would be said to wait for an `accept` that does not help them.
+        acting::refuse_observed(&gathered, &mut cases);
         known.hold_back(&gathered.sources, &corroborated, &mut cases);
         self.act(&gathered, &known, &mut cases).await?;
         self.record(&gathered, &known, judged.scan, &cases).await?;

@@ -26,7 +26,6 @@ impl<O: Outside> Pass<'_, O> {
         known: &Known,
         cases: &mut [Case],
     ) -> Result<(), StoreFailure> {
-        refuse_observed(gathered, cases);
         let Some(licence) = &self.licence else { return Ok(()) };
         let Some(second) = self.look_again(gathered, known, cases).await? else { return Ok(()) };
         let acts = self.acts(gathered, cases);
@@ -209,7 +208,7 @@ fn intent(gathered: &Gathered, case: &Case) -> Intent {
 }
 
 /// An observed handler's orphans are judged and planned, never acted on.
-fn refuse_observed(gathered: &Gathered, cases: &mut [Case]) {
+pub(super) fn refuse_observed(gathered: &Gathered, cases: &mut [Case]) {
     for case in cases.iter_mut().filter(|case| case.is_to_act()) {
         let source = &gathered.sources[case.candidate.source];
         if source.standing == Standing::Observed {
