@@ -192,20 +192,19 @@ impl<O: Outside> Pass<'_, O> {
             self.outside.ledger().pass_began(&licence.pass_id, &licence.fence, gathered.now).await?;
         }
         let first = self.look(&gathered.sources).await;
-        let known = self.know(&gathered.sources, first).await?;
+        let mut known = self.know(&gathered.sources, first).await?;
         let judged = self.judge(&gathered.sources, &gathered.candidates, &known).await?;
         let stalled = self.stalled(&gathered.sources, &known).await;
         let corroborated = self.corroborate(&gathered, &known, &judged).await?;
-        let scan_ran = judged.scan.is_some();
+        known.scan = judged.scan;
         let pairs = gathered.candidates.iter().cloned().zip(judged.sightings);
         let mut cases: Vec<Case> = pairs.map(Case::new).collect();
         self.decide(&gathered, &known, &mut cases).await?;
-        // First, or an observed handler's orphans would be said to wait for an `accept` that does not help them.
         acting::refuse_observed(&gathered, &mut cases);
         known.hold_back(&gathered.sources, &corroborated, &mut cases);
         self.act(&gathered, &known, &mut cases).await?;
-        self.record(&gathered, &known, judged.scan, &cases).await?;
-        Ok(Body { gathered, cases, scan_ran, stalled })
+        self.record(&gathered, &known, &cases).await?;
+        Ok(Body { gathered, cases, scan_ran: known.scan.is_some(), stalled })
     }
 
     fn now_of_redis(&self, look: &look::Look) -> u64 {

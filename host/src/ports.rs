@@ -481,11 +481,12 @@ pub trait Ledger {
     /// If they still count; the cap is then stricter than it need be.
     async fn withdraw(&self, pass_id: &str, intents: &[Intent]) -> Result<(), StoreFailure>;
 
-    /// Records stories that were not written by an act's own transaction, in one batch.
+    /// Records stories that were not written by an act's own transaction, in one batch, under the fence: a pass that was
+    /// superseded on its way has judged by what is not true any more, and tells nothing.
     ///
     /// # Errors
-    /// If they were not recorded.
-    async fn record(&self, entries: &[Entry]) -> Result<(), StoreFailure>;
+    /// [`StoreFailure::Fenced`], or if they were not recorded.
+    async fn record(&self, entries: &[Entry], fence: &Fence) -> Result<(), StoreFailure>;
 
     /// The last passes, newest first.
     ///

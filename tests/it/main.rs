@@ -1,6 +1,10 @@
 //! Every integration test, in one binary, a module for each subject.
 
 mod acting;
+mod acting_dry_runs;
+mod acting_parents;
+mod acting_queues;
+mod acting_races;
 mod boundaries;
 mod commands;
 mod commands_admin;
@@ -9,6 +13,14 @@ mod commands_errors;
 mod commands_leaks;
 mod commands_once;
 mod commands_run;
+mod handlers_passes;
+mod judging_direct;
+mod judging_epochs;
+mod judging_failures;
+mod judging_races;
+mod judging_scan;
+mod judging_world;
+mod lease_passes;
 mod postgres_acts;
 mod postgres_fixtures;
 mod postgres_ledger;

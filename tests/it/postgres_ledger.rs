@@ -221,12 +221,13 @@ fn entry(job: &str, generation: u64, outcome: Option<&str>) -> Entry {
 #[tokio::test]
 async fn a_story_that_does_not_change_is_one_row_with_a_count() -> Result<()> {
     let (db, postgres) = migrated().await?;
+    let fence = postgres.raise_fence("global", "t").await?;
     for generation in 1..=3 {
         let twice = entry("a", generation, Some("before-epoch"));
-        postgres.record(&[twice.clone(), entry("b", generation, None), twice]).await?;
+        postgres.record(&[twice.clone(), entry("b", generation, None), twice], &fence).await?;
     }
-    postgres.record(&[entry("a", 4, Some("refused"))]).await?;
-    postgres.record(&[]).await?;
+    postgres.record(&[entry("a", 4, Some("refused"))], &fence).await?;
+    postgres.record(&[], &fence).await?;
     let story = postgres.story(&name("generation"), "a").await?;
     let told: Vec<_> =
         story.iter().map(|line| (line.outcome.as_deref(), line.times, line.generation)).collect();
@@ -237,6 +238,17 @@ async fn a_story_that_does_not_change_is_one_row_with_a_count() -> Result<()> {
     assert!(story[0].last_at > story[0].first_at);
     let rows: i64 = sqlx::query_scalar("SELECT count(*) FROM salvage.ledger").fetch_one(db.pool()).await?;
     assert_eq!(rows, 3);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_superseded_pass_tells_no_story() -> Result<()> {
+    let (_db, postgres) = migrated().await?;
+    let ours = postgres.raise_fence("global", "ours").await?;
+    postgres.raise_fence("global", "newer").await?;
+    let failure = postgres.record(&[entry("a", 1, None)], &ours).await.expect_err("superseded");
+    assert!(matches!(failure, StoreFailure::Fenced { .. }), "{failure:?}");
+    assert!(postgres.story(&name("generation"), "a").await?.is_empty());
     Ok(())
 }
 
@@ -263,7 +275,7 @@ async fn what_is_older_than_thirty_days_is_pruned_and_nothing_younger() -> Resul
     let (db, postgres) = migrated().await?;
     let fence = postgres.raise_fence("global", "t").await?;
     let now = postgres.now().await?;
-    postgres.record(&[entry("old", 1, None), entry("young", 1, None)]).await?;
+    postgres.record(&[entry("old", 1, None), entry("young", 1, None)], &fence).await?;
     let intent = |job: &str| Intent { source: name("generation"), job_id: job.into(), is_requeue: true };
     postgres.intend("p", &fence, &[intent("old"), intent("young")]).await?;
     postgres.pass_began("old", &fence, now - SignedDuration::from_hours(31 * 24)).await?;

@@ -3,8 +3,10 @@
 //! Production code never uses this package. The servers themselves are started by `salvage-services`, which
 //! `cargo xtask` shares.
 
+pub mod answering;
 pub mod bullmq;
 pub mod example;
 pub mod rival;
 pub mod services;
+pub mod stores;
 pub mod system;

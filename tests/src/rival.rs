@@ -1,8 +1,11 @@
 //! Races made plain: a rival that acts at a chosen moment of a pass, and replies that are lost on the way.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::time::Duration;
 
+use anyhow::Result as Anyhow;
 use futures_util::future::LocalBoxFuture;
 use jiff::Timestamp;
 use salvage::clock::MachineClock;
@@ -38,8 +41,41 @@ pub enum Moment {
     BeforeCommit,
 }
 
-/// What others do at a moment.
+/// What others do at a moment; the pass waits until they are done.
 pub type Rival<'t> = Box<dyn Fn(Moment) -> LocalBoxFuture<'t, ()> + 't>;
+
+/// A rival that acts once, when the pass first comes to `moment`. A pass that never comes there fails the test, or it
+/// would prove nothing.
+pub fn once_at<'t>(moment: Moment, act: impl AsyncFnOnce() -> Anyhow<()> + 't) -> Rival<'t> {
+    let unspent = Unspent { moment, act: Cell::new(Some(act)) };
+    Box::new(move |at| match unspent.take(at) {
+        Some(act) => {
+            Box::pin(
+                async move { act().await.unwrap_or_else(|error| panic!("the rival at {at:?}: {error:#}")) },
+            )
+        }
+        None => Box::pin(async {}),
+    })
+}
+
+/// What is still to be done at a moment.
+struct Unspent<T> {
+    moment: Moment,
+    act: Cell<Option<T>>,
+}
+
+impl<T> Unspent<T> {
+    fn take(&self, at: Moment) -> Option<T> {
+        (at == self.moment).then(|| self.act.take()).flatten()
+    }
+}
+
+impl<T> Drop for Unspent<T> {
+    fn drop(&mut self) {
+        let is_unspent = self.act.take().is_some();
+        assert!(!is_unspent || std::thread::panicking(), "no pass came to {:?}", self.moment);
+    }
+}
 
 /// A host with a rival.
 pub struct Rivalled<'t> {
@@ -51,26 +87,54 @@ pub struct Rivalled<'t> {
 
 impl<'t> Rivalled<'t> {
     /// Every moment waits until the rival is done.
-    pub fn new(host: &'t Host, rival: &'t Rival<'t>) -> Self {
+    pub fn new(host: &'t Host, rival: Rival<'t>) -> Self {
+        let rival = Rc::new(rival);
         Self {
             host,
-            jobs: RivalledJobs { inner: &host.postgres, rival },
+            jobs: RivalledJobs { inner: &host.postgres, rival: Rc::clone(&rival) },
             queues: RivalledQueues {
                 inner: &host.queues,
-                rival,
-                looks: Default::default(),
-                loses_act_replies: false,
+                rival: Rc::clone(&rival),
+                looks: Cell::default(),
+                acts: Delivery::Told,
             },
-            clock: RivalledClock { rival },
+            clock: RivalledClock { rival, ahead: Duration::ZERO },
         }
+    }
+
+    /// Without a rival, for what goes wrong on the way.
+    pub fn alone(host: &'t Host) -> Self {
+        Self::new(host, Box::new(|_| Box::pin(async {})))
     }
 
     /// The queue does what it is asked to, and its reply never arrives.
     #[must_use]
     pub fn losing_act_replies(mut self) -> Self {
-        self.queues.loses_act_replies = true;
+        self.queues.acts = Delivery::DoneAndNotTold;
         self
     }
+
+    /// The queue is never asked, and nobody can tell.
+    #[must_use]
+    pub fn losing_act_requests(mut self) -> Self {
+        self.queues.acts = Delivery::NeitherDoneNorTold;
+        self
+    }
+
+    /// The host's clock is ahead of everybody's.
+    #[must_use]
+    pub fn ahead_by(mut self, ahead: Duration) -> Self {
+        self.clock.ahead = ahead;
+        self
+    }
+}
+
+/// What becomes of an act's request and of its reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Delivery {
+    Told,
+    DoneAndNotTold,
+    NeitherDoneNorTold,
 }
 
 impl<'t> Outside for Rivalled<'t> {
@@ -101,14 +165,15 @@ impl<'t> Outside for Rivalled<'t> {
     }
 }
 
-/// The machine's clock; the wait between the looks is the rival's.
+/// The machine's clock, or one ahead of it; the wait between the looks is the rival's.
 pub struct RivalledClock<'t> {
-    rival: &'t Rival<'t>,
+    rival: Rc<Rival<'t>>,
+    ahead: Duration,
 }
 
 impl Clock for RivalledClock<'_> {
     fn now(&self) -> Duration {
-        MachineClock.now()
+        MachineClock.now() + self.ahead
     }
     async fn sleep(&self, _: Duration) {
         (self.rival)(Moment::Settling).await;
@@ -124,9 +189,9 @@ impl Clock for RivalledClock<'_> {
 /// The real queues, with moments in between.
 pub struct RivalledQueues<'t> {
     inner: &'t RedisQueues,
-    rival: &'t Rival<'t>,
-    looks: std::cell::Cell<u32>,
-    loses_act_replies: bool,
+    rival: Rc<Rival<'t>>,
+    looks: Cell<u32>,
+    acts: Delivery,
 }
 
 impl Queues for RivalledQueues<'_> {
@@ -152,10 +217,14 @@ impl Queues for RivalledQueues<'_> {
         self.inner.mark(nonces, fence).await
     }
     async fn act(&self, act: &Act, terms: &QueueTerms) -> Result<ScriptAnswer, QueueFailure> {
+        const LOST: QueueFailure = QueueFailure::Timeout { timeout_ms: 5_000 };
         (self.rival)(Moment::BeforeQueue).await;
+        if self.acts == Delivery::NeitherDoneNorTold {
+            return Err(LOST);
+        }
         let answer = self.inner.act(act, terms).await;
         (self.rival)(Moment::BeforeCommit).await;
-        if self.loses_act_replies { Err(QueueFailure::Timeout { timeout_ms: 5_000 }) } else { answer }
+        if self.acts == Delivery::DoneAndNotTold { Err(LOST) } else { answer }
     }
     async fn stalled(&self, queue: &str, active: &[String]) -> Result<Vec<String>, QueueFailure> {
         self.inner.stalled(queue, active).await
@@ -168,7 +237,7 @@ impl Queues for RivalledQueues<'_> {
 /// The real job rows, with a moment before each act.
 pub struct RivalledJobs<'t> {
     inner: &'t Postgres,
-    rival: &'t Rival<'t>,
+    rival: Rc<Rival<'t>>,
 }
 
 impl Jobs for RivalledJobs<'_> {

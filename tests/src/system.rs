@@ -73,6 +73,13 @@ impl System {
         Ok(Self { db, host, settings, prefix, redis_url, folder, plain, stop, _switch: switch })
     }
 
+    /// Another host on the same stores, under the same settings.
+    pub async fn another_host(&self) -> Result<Host> {
+        let text = std::fs::read_to_string(self.config_file())?;
+        let config = config::parse("salvage.toml", &text, std::iter::empty())?;
+        Ok(Host::new(&config, load_handlers(&config.handlers).await?)?)
+    }
+
     /// One acting pass.
     pub async fn pass(&self) -> Result<Report> {
         self.run(&self.host, Mode::Act).await

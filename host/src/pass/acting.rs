@@ -157,7 +157,7 @@ impl<O: Outside> Acting<'_, O> {
 
     async fn one(&self, case: &Case, act: &Act, terms: &QueueTerms) -> Outcome {
         let source = &self.gathered.sources[case.candidate.source];
-        let entry = self.pass.entry(self.gathered, self.known, None, case, Some(&Outcome::Applied));
+        let entry = self.pass.entry(self.gathered, self.known, case, Some(&Outcome::Applied));
         let held = match self.pass.outside.jobs().hold(source, act, &self.licence.fence, &entry).await {
             Ok(Hold::Held(held)) => held,
             Ok(Hold::Not(outcome)) => return outcome,
@@ -207,7 +207,8 @@ fn intent(gathered: &Gathered, case: &Case) -> Intent {
     }
 }
 
-/// An observed handler's orphans are judged and planned, never acted on.
+/// An observed handler's orphans are judged and planned, never acted on; that is said before anything else, for its
+/// queues are not marked, and so their epoch begins anew in every pass.
 pub(super) fn refuse_observed(gathered: &Gathered, cases: &mut [Case]) {
     for case in cases.iter_mut().filter(|case| case.is_to_act()) {
         let source = &gathered.sources[case.candidate.source];

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use salvage_core::epoch::{self, Continuity, QueueMemory, Trust};
 use salvage_core::outcome::Outcome;
+use salvage_core::scan::ScanCounts;
 use salvage_core::sighting::QueueFailure;
 use salvage_core::snapshot::{Flaw, QueueReading, Server};
 use salvage_core::source::{ResolvedSource, Standing};
@@ -24,6 +25,8 @@ pub(crate) struct Known {
     pub(crate) continued: BTreeSet<String>,
     /// Entries the operator marked as harmless.
     pub(crate) accepted_entries: BTreeSet<(String, String)>,
+    /// What the scan of the first look saw; `None` until then, and if no payload was needed.
+    pub(crate) scan: Option<ScanCounts>,
 }
 
 impl Known {
@@ -78,6 +81,7 @@ impl<O: Outside> Pass<'_, O> {
             nonces: BTreeMap::new(),
             continued: BTreeSet::new(),
             accepted_entries,
+            scan: None,
         };
         let look = match &known.look {
             Ok(look) if look.snapshot.server_fault().is_none() => look,

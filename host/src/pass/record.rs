@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use salvage_core::ledger::{Entry, Evidence, QueueEvidence};
 use salvage_core::outcome::Outcome;
 use salvage_core::report::SightingReport;
-use salvage_core::scan::ScanCounts;
 use salvage_core::sighting::Sighting;
 use salvage_core::source::ResolvedSource;
 
@@ -23,20 +22,17 @@ impl<O: Outside> Pass<'_, O> {
         &self,
         gathered: &Gathered,
         known: &Known,
-        scan: Option<ScanCounts>,
         cases: &[Case],
     ) -> Result<(), StoreFailure> {
-        if self.licence.is_none() {
-            return Ok(());
-        }
+        let Some(licence) = &self.licence else { return Ok(()) };
         let entries: Vec<Entry> = cases
             .iter()
             .filter(|case| !matches!(case.sighting, Sighting::Scheduled { .. }))
             .filter(|case| case.outcome != Some(Outcome::Applied))
-            .map(|case| self.entry(gathered, known, scan, case, case.outcome.as_ref()))
+            .map(|case| self.entry(gathered, known, case, case.outcome.as_ref()))
             .collect();
         for batch in entries.chunks(ENTRIES_PER_BATCH) {
-            self.outside.ledger().record(batch).await?;
+            self.outside.ledger().record(batch, &licence.fence).await?;
         }
         Ok(())
     }
@@ -46,7 +42,6 @@ impl<O: Outside> Pass<'_, O> {
         &self,
         gathered: &Gathered,
         known: &Known,
-        scan: Option<ScanCounts>,
         case: &Case,
         outcome: Option<&Outcome>,
     ) -> Entry {
@@ -62,7 +57,7 @@ impl<O: Outside> Pass<'_, O> {
                 "updatedAt": token.updated_at,
                 "xmin": token.xmin,
             }),
-            evidence: self.evidence(source, gathered, known, scan, case),
+            evidence: self.evidence(source, gathered, known, case),
             sighting: sighting.kind.to_owned(),
             sighting_why: sighting.why.or_else(|| sighting.residue.map(str::to_owned)),
             inputs_digest: case.inputs_digest.clone(),
@@ -75,14 +70,7 @@ impl<O: Outside> Pass<'_, O> {
         }
     }
 
-    fn evidence(
-        &self,
-        source: &ResolvedSource,
-        gathered: &Gathered,
-        known: &Known,
-        scan: Option<ScanCounts>,
-        case: &Case,
-    ) -> Evidence {
+    fn evidence(&self, source: &ResolvedSource, gathered: &Gathered, known: &Known, case: &Case) -> Evidence {
         let look = known.look.as_ref().ok();
         let queue = |name: &String| {
             let memory = known.memories.get(name);
@@ -103,7 +91,7 @@ impl<O: Outside> Pass<'_, O> {
             snapshot_ms: look.map_or(0, |look| look.snapshot.at_ms),
             run_id: look.map(|look| look.snapshot.server.run_id.clone()).unwrap_or_default(),
             queues,
-            scan,
+            scan: known.scan,
             second_look: case.is_confirmed,
         }
     }

@@ -261,11 +261,16 @@ fn story_digest(entry: &Entry) -> String {
     hex(&Sha256::digest(parts.to_string()))
 }
 
-pub(super) async fn record(postgres: &Postgres, entries: &[Entry]) -> Result<(), StoreFailure> {
+pub(super) async fn record(
+    postgres: &Postgres,
+    entries: &[Entry],
+    fence: &Fence,
+) -> Result<(), StoreFailure> {
     if entries.is_empty() {
         return Ok(());
     }
     let mut session = postgres.open(Mode::Write, "record the ledger").await?;
+    fence::check(&mut session, fence).await?;
     write(&mut session, entries).await?;
     session.commit().await
 }

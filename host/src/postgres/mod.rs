@@ -336,8 +336,8 @@ impl Ledger for Postgres {
         ledger::withdraw(self, pass_id, intents).await
     }
 
-    async fn record(&self, entries: &[Entry]) -> Result<(), StoreFailure> {
-        ledger::record(self, entries).await
+    async fn record(&self, entries: &[Entry], fence: &Fence) -> Result<(), StoreFailure> {
+        ledger::record(self, entries, fence).await
     }
 
     async fn history(&self, limit: u32) -> Result<Vec<PassRecord>, StoreFailure> {
@@ -361,11 +361,11 @@ mod tests {
         let postgres = Postgres::new("postgres://u@127.0.0.1:1/db", Pooler::None, "bull").expect("a URL");
         is_send(&postgres.now());
         is_send(&postgres.resolve(&[]));
-        is_send(&postgres.record(&[]));
         is_send(&postgres.migrate());
         let _not_called =
             |source: &ResolvedSource, act: &Act, fence: &Fence, entry: &Entry, token: &RowToken| {
                 is_send(&postgres.remember_queues(&BTreeMap::new(), fence));
+                is_send(&postgres.record(&[], fence));
                 is_send(&postgres.hold(source, act, fence, entry));
                 is_send(&postgres.inputs(source, &[token]));
                 is_send(&postgres.live_rows(source, Timestamp::MAX, None, 1));
