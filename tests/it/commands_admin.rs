@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 use insta::assert_snapshot;
-use salvage_tests::example::{Deck, Jobs, SlideJob};
+use salvage_tests::example::{Deck, Jobs, SlideExportJob, SlideJob};
 use salvage_tests::services::{Database, handlers_folder, redis_url};
 use salvage_tests::system::System;
 
@@ -197,11 +197,16 @@ async fn an_observed_handler_is_planned_and_never_acts() -> Result<()> {
     system.used_queues(&QUEUES).await?;
     system.known_since_yesterday().await?;
     SlideJob::queued("s1").stale().of("no-deck").insert(system.db.pool()).await?;
+    SlideExportJob::queued("e1").stale().insert(system.db.pool()).await?;
     let before = rows(system.db.pool(), "public").await?;
     let ran = salvage(&system, &["once"])?.ended_with(0)?;
-    let why =
-        "refused: observed only: there is no [handler.slides.grants]; `salvage handler check` prints one";
-    assert!(ran.stdout.contains(why), "{ran:#?}");
+    for why in [
+        "none: not asked: what its handler reads is not granted; `salvage handler list` prints the grants\n",
+        "refused: observed only: there is no [handler.exports.grants]; `salvage handler check` prints one\n",
+    ] {
+        assert!(ran.stdout.contains(why), "{ran:#?} lacks {why}");
+    }
+    assert!(!ran.stderr.contains("first contact"), "an unmarked queue is met by every pass: {ran:#?}");
     assert_eq!(rows(system.db.pool(), "public").await?, before);
     Ok(())
 }

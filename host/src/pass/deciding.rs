@@ -35,7 +35,7 @@ impl<O: Outside> Pass<'_, O> {
             if !may_be_asked(source) {
                 for case in orphans {
                     case.decision =
-                        undecided("not asked: what its handler reads is not granted".to_owned(), false);
+                        undecided("not asked: what its handler reads is not granted; `salvage handler list` prints the grants".to_owned(), false);
                 }
                 continue;
             }

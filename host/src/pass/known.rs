@@ -103,9 +103,6 @@ impl<O: Outside> Pass<'_, O> {
                 continue;
             }
             let continuity = epoch::follow(before.as_ref(), reading, server);
-            if self.licence.is_some() {
-                self.announce(queue, reading, &continuity, before.as_ref(), server);
-            }
             if continuity == Continuity::Continues {
                 known.continued.insert(queue.clone());
             }
@@ -113,6 +110,9 @@ impl<O: Outside> Pass<'_, O> {
                 && !matches!(continuity, Continuity::Broken(_));
             // Nothing is written into a queue of which nobody granted anything, nor where BullMQ never was.
             let is_marked = of_active.contains(queue) && (reading.has_trace() || is_accepted);
+            if self.licence.is_some() {
+                self.announce(queue, is_marked, &continuity, before.as_ref(), server);
+            }
             let nonce = (self.licence.is_some() && is_marked).then(|| self.outside.clock().token());
             known.nonces.extend(nonce.iter().map(|nonce| (queue.clone(), nonce.clone())));
             let memory = epoch::remember(before.as_ref(), &continuity, reading, server, nonce, now);
@@ -137,7 +137,7 @@ impl<O: Outside> Pass<'_, O> {
     fn announce(
         &self,
         queue: &str,
-        reading: &QueueReading,
+        is_marked: bool,
         continuity: &Continuity,
         before: Option<&QueueMemory>,
         server: &Server,
@@ -152,12 +152,9 @@ impl<O: Outside> Pass<'_, O> {
                     );
                 }
             }
-            // Without a trace of BullMQ nothing is written there, so every pass meets it for the first time.
-            Continuity::FirstContact if !reading.has_trace() => {
-                tracing::debug!(
-                    queue,
-                    "nothing was ever in this queue; its epoch begins with its first trace"
-                )
+            // Where nothing is written, every pass meets the queue for the first time.
+            Continuity::FirstContact if !is_marked => {
+                tracing::debug!(queue, "this queue is not marked; its epoch has not begun")
             }
             Continuity::FirstContact => {
                 tracing::info!(queue, "first contact with this queue; its epoch begins now")
