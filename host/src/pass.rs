@@ -15,6 +15,7 @@ mod known;
 mod look;
 mod record;
 mod reporting;
+mod stalled;
 
 use std::time::Duration;
 
