@@ -13,6 +13,7 @@ mod redis_requeue_bullmq;
 mod redis_snapshot;
 mod redis_world;
 mod support;
+mod versions_churn;
 mod wasm_calls;
 mod wasm_fixtures;
 mod wasm_loading;
