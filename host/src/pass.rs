@@ -195,7 +195,7 @@ impl<O: Outside> Pass<'_, O> {
         let first = self.look(&gathered.sources).await;
         let known = self.know(&gathered.sources, first).await?;
         let judged = self.judge(&gathered.sources, &gathered.candidates, &known).await?;
-        let stalled = self.stalled(&gathered.sources, &known).await;
+        let stalled = self.stalled(&gathered.sources, &known).await?;
         let corroborated = self.corroborate(&gathered, &known, &judged).await?;
         let scan_ran = judged.scan.is_some();
         let pairs = gathered.candidates.iter().cloned().zip(judged.sightings);
