@@ -54,7 +54,7 @@ export function openQueues({ Queue, FlowProducer }, options) {
       const found = new Set();
       for (const state of ['waiting', 'waiting-children', 'delayed', 'paused', 'prioritized', 'active']) {
         for (let from = 0; ; from += page) {
-          const jobs = await queue(q).getJobs([state], from, from + page - 1, true);
+          const jobs = await queue(q).getJobs([state], from, from + page - 1);
           for (const each of jobs) if (each?.data?.jobId !== undefined) found.add(String(each.data.jobId));
           if (jobs.length < page) break;
         }
