@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 
 const QUEUE: &str = "slide-generation";
 
-/// Passes that judge one version's queue: 250 over the five versions.
-const PASSES: usize = 50;
+/// Passes that judge one version's queue: 210 over the five versions.
+const PASSES: usize = 42;
 
 /// A paged scan follows every so many passes.
-const PASSES_PER_SCAN: usize = 5;
+const PASSES_PER_SCAN: usize = 4;
 
 /// The states in which BullMQ holds a job, as its `getState` calls them.
 const SCHEDULED: [&str; 7] =
