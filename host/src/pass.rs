@@ -15,6 +15,7 @@ mod known;
 mod look;
 mod record;
 mod reporting;
+mod stalled;
 
 use std::time::Duration;
 
@@ -194,7 +195,7 @@ impl<O: Outside> Pass<'_, O> {
         let first = self.look(&gathered.sources).await;
         let mut known = self.know(&gathered.sources, first).await?;
         let judged = self.judge(&gathered.sources, &gathered.candidates, &known).await?;
-        let stalled = self.stalled(&gathered.sources, &known).await;
+        let stalled = self.stalled(&gathered.sources, &known).await?;
         let corroborated = self.corroborate(&gathered, &known, &judged).await?;
         known.scan = judged.scan;
         let pairs = gathered.candidates.iter().cloned().zip(judged.sightings);

@@ -15,7 +15,7 @@ use salvage_core::manifest::HandlerManifest;
 use salvage_core::outcome::Outcome;
 use salvage_core::report::SourceCounts;
 use salvage_core::sighting::{QueueFailure, Residue};
-use salvage_core::snapshot::Snapshot;
+use salvage_core::snapshot::{Snapshot, Stalled};
 use salvage_core::source::{ResolvedSource, SourceName, Standing};
 
 /// Everything a pass needs of the outside, under one name.
@@ -122,11 +122,12 @@ pub trait Queues {
     /// If Redis did not answer; [`QueueFailure::is_indeterminate`] tells whether it may have been done.
     async fn act(&self, act: &Act, terms: &QueueTerms) -> Result<ScriptAnswer, QueueFailure>;
 
-    /// Active entries of a queue without a lock: stalled in BullMQ's sense. Never acted on.
+    /// Those of `active`, in their order, that are active still and have no lock: stalled in BullMQ's sense. Never acted
+    /// on.
     ///
     /// # Errors
     /// If they could not be read.
-    async fn stalled(&self, queue: &str, active: &[String]) -> Result<Vec<String>, QueueFailure>;
+    async fn stalled(&self, queue: &str, active: &[String]) -> Result<Vec<Stalled>, QueueFailure>;
 
     /// Commands sent since the process started.
     fn commands_sent(&self) -> u64;

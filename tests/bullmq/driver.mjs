@@ -9,6 +9,7 @@
 // all its workers die at once, kill it.
 import { createInterface } from 'node:readline';
 import { openQueues } from './queues.mjs';
+import { openTraffic } from './traffic.mjs';
 import { openWorkers } from './workers.mjs';
 
 let ops = { open };
@@ -22,11 +23,14 @@ async function open({ url, prefix = 'bull', bullmq = 'bullmq' }) {
   const options = { connection, prefix };
   const queues = openQueues(library, options);
   const workers = openWorkers(library, options);
+  const traffic = openTraffic(queues.queue, queues.ops);
   ops = {
     ...queues.ops,
     ...workers.ops,
+    ...traffic.ops,
     // close{}: ends workers after their current jobs, then the connections.
     async close() {
+      await traffic.close();
       await workers.close();
       await queues.close();
       connection.disconnect();

@@ -44,6 +44,24 @@ export function openQueues({ Queue, FlowProducer }, options) {
       return found ? found.getState() : 'unknown';
     },
 
+    // states{queue, jobs: [id, …]} → the state of each, in their order. Each is asked for on its own, at an instant of its
+    // own; `getState` itself is atomic.
+    states: ({ queue: q, jobs }) => Promise.all(jobs.map(id => ops.state({ queue: q, job: id }))),
+
+    // pagedScan{queue, page} → data.jobId of every job found by paging `getJobs` (200 by default), state by state and
+    // `active` last. It is here to be wrong: what moves against the direction of reading is missed.
+    async pagedScan({ queue: q, page = 200 }) {
+      const found = new Set();
+      for (const state of ['waiting', 'waiting-children', 'delayed', 'paused', 'prioritized', 'active']) {
+        for (let from = 0; ; from += page) {
+          const jobs = await queue(q).getJobs([state], from, from + page - 1);
+          for (const each of jobs) if (each?.data?.jobId !== undefined) found.add(String(each.data.jobId));
+          if (jobs.length < page) break;
+        }
+      }
+      return [...found];
+    },
+
     // job{queue, job} → the entry as BullMQ reads it, or null.
     async job({ queue: q, job: id }) {
       const found = await queue(q).getJob(id);
@@ -76,5 +94,5 @@ export function openQueues({ Queue, FlowProducer }, options) {
     await flows?.close();
   }
 
-  return { ops, close };
+  return { ops, queue, close };
 }

@@ -13,6 +13,7 @@ export function openWorkers({ Worker }, options) {
     //   "fail"     after `delayMs`, with `message`
     //   "hang"     never ends, and keeps its lock for as long as the process lives
     //   "hold"     ends when `release` is called
+    //   "as-told"  what the job's own data.behaviour says: "complete" (default) or "fail"
     // `database` is a URL for three optional statements, each with $1 = data.jobId: `onStart` runs first, `readRow`
     // next (its row is recorded with the run), `onEnd` after the work if it did not fail.
     // `record: false` for workers that run too often to remember.
@@ -54,12 +55,14 @@ export function openWorkers({ Worker }, options) {
     const { behaviour = 'complete', delayMs = 0, message = 'failed on purpose', record = true } = args;
     let release;
     const released = new Promise(resolve => (release = resolve));
-    const work = {
+    const behaviours = {
       complete: () => after(delayMs),
       fail: () => after(delayMs).then(() => Promise.reject(new Error(message))),
       hang: () => new Promise(() => {}),
       hold: () => released,
-    }[behaviour];
+      'as-told': job => behaviours[job.data.behaviour ?? 'complete'](job),
+    };
+    const work = behaviours[behaviour];
     if (!work) throw new Error(`no such behaviour: ${behaviour}`);
     const database = args.database && new pg.Pool({ connectionString: args.database, max: args.concurrency ?? 1 });
     database?.on('error', error => console.error(`worker on ${args.queue}: ${error.message}`));
@@ -71,7 +74,7 @@ export function openWorkers({ Worker }, options) {
       try {
         await query(args.onStart, job);
         run.row = (await query(args.readRow, job)) ?? null;
-        await work();
+        await work(job);
         await query(args.onEnd, job);
         run.outcome = 'completed';
       } catch (error) {

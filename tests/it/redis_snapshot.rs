@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 use salvage::ports::Queues;
 use salvage_core::sighting::QueueFailure;
-use salvage_core::snapshot::{Flaw, State};
+use salvage_core::snapshot::{Flaw, Stalled, State};
 use salvage_tests::bullmq::{BULLMQ_5, BULLMQ_6, BullMq};
 use salvage_tests::services::{MARKER_PASSWORD, Redis, RedisOptions};
 use serde_json::json;
@@ -173,11 +173,21 @@ async fn entries_are_found_in_every_state_few_or_many_at_once() -> Result<()> {
 }
 
 #[tokio::test]
-async fn stalled_entries_are_those_without_a_lock() -> Result<()> {
+async fn stalled_entries_are_active_still_and_without_a_lock() -> Result<()> {
     let world = World::fresh().await?;
-    world.arrange(&["SET @:slide-generation:b:lock token"]).await?;
-    let active = ["a", "b", "c"].map(str::to_owned);
-    assert_eq!(world.queues.stalled(QUEUE, &active).await?, ["a", "c"]);
+    world
+        .arrange(&[
+            "RPUSH @:slide-generation:active c b a",
+            "HSET @:slide-generation:a processedOn 1700000000000",
+            "SET @:slide-generation:b:lock token",
+        ])
+        .await?;
+    // The last two ended after the snapshot that named them; one was run again elsewhere.
+    world.arrange(&["SET @:slide-generation:gone:lock token"]).await?;
+    let active = ["a", "b", "c", "gone", "ended"].map(str::to_owned);
+    let stalled = |entry_id: &str, taken_ms| Stalled { entry_id: entry_id.into(), taken_ms };
+    let expected = [stalled("a", Some(1_700_000_000_000)), stalled("c", None)];
+    assert_eq!(world.queues.stalled(QUEUE, &active).await?, expected);
     Ok(())
 }
 

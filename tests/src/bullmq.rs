@@ -25,10 +25,12 @@ pub const BULLMQ_5: &str = "bullmq";
 pub const BULLMQ_4: &str = "bullmq-4";
 /// BullMQ 5.0.0, the first 5.x.
 pub const BULLMQ_5_0: &str = "bullmq-5.0";
+/// BullMQ 5.40.0, from the middle of 5.x.
+pub const BULLMQ_5_40: &str = "bullmq-5.40";
 /// BullMQ 6.7.0.
 pub const BULLMQ_6: &str = "bullmq-6";
 /// All of them.
-pub const BULLMQ_ALL: [&str; 4] = [BULLMQ_4, BULLMQ_5_0, BULLMQ_5, BULLMQ_6];
+pub const BULLMQ_ALL: [&str; 5] = [BULLMQ_4, BULLMQ_5_0, BULLMQ_5_40, BULLMQ_5, BULLMQ_6];
 
 type Answers = Arc<Mutex<HashMap<u64, oneshot::Sender<Result<Value>>>>>;
 

@@ -21,7 +21,7 @@ use salvage_core::candidate::{LiveRow, RowToken};
 use salvage_core::lease::Fence;
 use salvage_core::ledger::Entry;
 use salvage_core::sighting::{QueueFailure, Residue};
-use salvage_core::snapshot::Snapshot;
+use salvage_core::snapshot::{Snapshot, Stalled};
 use salvage_core::source::ResolvedSource;
 
 /// A moment of a pass at which others may act.
@@ -226,7 +226,7 @@ impl Queues for RivalledQueues<'_> {
         (self.rival)(Moment::BeforeCommit).await;
         if self.acts == Delivery::DoneAndNotTold { Err(LOST) } else { answer }
     }
-    async fn stalled(&self, queue: &str, active: &[String]) -> Result<Vec<String>, QueueFailure> {
+    async fn stalled(&self, queue: &str, active: &[String]) -> Result<Vec<Stalled>, QueueFailure> {
         self.inner.stalled(queue, active).await
     }
     fn commands_sent(&self) -> u64 {

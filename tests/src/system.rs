@@ -145,6 +145,11 @@ impl System {
         BullMq::open(&self.redis_url, &self.prefix).await
     }
 
+    /// A real BullMQ of another version, e.g. [`crate::bullmq::BULLMQ_4`], on the same queues.
+    pub async fn bullmq_of(&self, version: &str) -> Result<BullMq> {
+        BullMq::open_version(version, &self.redis_url, &self.prefix).await
+    }
+
     /// The settings file of [`Self::salvage`]; change it before.
     pub fn config_file(&self) -> PathBuf {
         self.folder.path().join("salvage.toml")

@@ -164,6 +164,24 @@ impl fmt::Display for Flaw {
     }
 }
 
+/// An active entry whose lock is gone: stalled, in `BullMQ`'s sense. Scheduled all the same, and never acted on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stalled {
+    /// The entry.
+    pub entry_id: String,
+    /// When a worker took it, by the worker's clock, milliseconds since 1970. `None` if it died before it said so, or if
+    /// the entry has no hash.
+    pub taken_ms: Option<u64>,
+}
+
+impl Stalled {
+    /// How long ago a worker took it, milliseconds. Compares two machines' clocks; 0 where the worker's is ahead.
+    #[must_use]
+    pub fn age_ms(&self, now_ms: u64) -> Option<u64> {
+        self.taken_ms.map(|taken_ms| now_ms.saturating_sub(taken_ms))
+    }
+}
+
 impl Snapshot {
     /// Why this node may not prove an absence, if it may not.
     #[must_use]

@@ -7,7 +7,7 @@ use salvage_core::candidate::Candidate;
 use salvage_core::lookup;
 use salvage_core::scan::{self, Entry, Scan, ScanCounts, Verdict};
 use salvage_core::sighting::{Doubt, QueueFailure, Sighting};
-use salvage_core::snapshot::{Snapshot, State};
+use salvage_core::snapshot::Snapshot;
 use salvage_core::source::ResolvedSource;
 
 use super::known::Known;
@@ -179,26 +179,5 @@ impl<O: Outside> Pass<'_, O> {
                 }
             }
         }
-    }
-
-    /// Active entries without a lock, per source whose rule they fit. Reported, never acted on.
-    pub(crate) async fn stalled(&self, sources: &[ResolvedSource], known: &Known) -> Vec<u64> {
-        let mut counts = vec![0; sources.len()];
-        let Ok(look) = &known.look else { return counts };
-        for (queue, rules) in lookup::rules_by_queue(sources) {
-            let active = look.snapshot.queues.get(queue).and_then(|reading| reading.ids.get(&State::Active));
-            let Some(active) = active.filter(|ids| !ids.is_empty()) else { continue };
-            match self.outside.queues().stalled(queue, active).await {
-                Ok(stalled) => {
-                    for (source, rule) in rules {
-                        let own = stalled.iter().filter_map(|id| rule.job_id.extract(id));
-                        let own = own.filter(|text| sources[source].id_kind.normalise(text).is_some());
-                        counts[source] += own.count() as u64;
-                    }
-                }
-                Err(failure) => log_failure("stalled entries could not be counted", &failure),
-            }
-        }
-        counts
     }
 }

@@ -1,4 +1,4 @@
-//! Whether given entries are in a scheduled state, and whether active ones are locked.
+//! Whether given entries are in a scheduled state.
 
 use std::collections::HashSet;
 
@@ -80,26 +80,6 @@ fn ask_scores(commands: &mut Pipeline, keys: &Keys, sets: &[State], entry_id: &s
 /// All of them are looked at: an error is never outvoted by a find, nor passed over as an absence.
 fn any_found(replies: &[Value]) -> Result<bool, QueueFailure> {
     replies.iter().try_fold(false, |found, reply| Ok(found | reply::is_found("LPOS or ZSCORE", reply)?))
-}
-
-/// Those of `active` without a lock, in their order.
-pub(super) async fn stalled(
-    connection: &Connection,
-    keys: &Keys,
-    active: &[String],
-) -> Result<Vec<String>, QueueFailure> {
-    let mut commands = redis::pipe();
-    for entry_id in active {
-        commands.cmd("EXISTS").arg(keys.lock(entry_id));
-    }
-    let replies = connection.ask(&commands).await?;
-    let mut stalled = vec![];
-    for (entry_id, reply) in active.iter().zip(&replies) {
-        if !reply::flag("EXISTS", reply)? {
-            stalled.push(entry_id.clone());
-        }
-    }
-    Ok(stalled)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 //! | `connection` | connects when first asked, reconnects by itself, bounds every wait, counts commands | nothing |
 //! | `reply` | tells a well-typed reply from everything else | nothing |
 //! | `snapshot`, `info` | all queues at one instant, and the node that says so | nothing |
-//! | `payloads`, `listed`, `residues` | one entry, or a page of them | nothing |
+//! | `payloads`, `listed`, `residues`, `stalled` | one entry, or a page of them | nothing |
 //! | `lease` | `SET NX`, and scripts that name the owner | the lease key |
 //! | `mark` | our nonce and generation | `<queue>:salvage:host` |
 //! | `act`, `options` | runs `requeue.lua`, the only thing that puts a job back in a queue | the job's keys |
@@ -28,6 +28,7 @@ mod reply;
 mod residues;
 mod script;
 mod snapshot;
+mod stalled;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -37,7 +38,7 @@ use std::time::Duration;
 use salvage_core::act::{Act, Place, ScriptAnswer};
 use salvage_core::lease::Fence;
 use salvage_core::sighting::{QueueFailure, Residue};
-use salvage_core::snapshot::Snapshot;
+use salvage_core::snapshot::{Snapshot, Stalled};
 
 pub use self::connection::InvalidUrl;
 pub use self::lease::RedisLease;
@@ -121,8 +122,8 @@ impl Queues for RedisQueues {
         act::run(&self.connection, &self.prefix, act, terms).await
     }
 
-    async fn stalled(&self, queue: &str, active: &[String]) -> Result<Vec<String>, QueueFailure> {
-        listed::stalled(&self.connection, &self.keys(queue), active).await
+    async fn stalled(&self, queue: &str, active: &[String]) -> Result<Vec<Stalled>, QueueFailure> {
+        stalled::read(&self.connection, &self.keys(queue), active).await
     }
 
     fn commands_sent(&self) -> u64 {

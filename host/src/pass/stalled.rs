@@ -1,0 +1,120 @@
+//! Active entries whose lock is gone: their worker died, or is frozen. They are scheduled and nothing is done about them,
+//! for BullMQ's own workers take them up again; but if no worker lives, nobody else would tell.
+
+use salvage_core::lookup;
+use salvage_core::manifest::QueueRule;
+use salvage_core::scan::named_row;
+use salvage_core::snapshot::{Stalled, State};
+use salvage_core::source::ResolvedSource;
+
+use super::known::Known;
+use super::{Pass, log_failure};
+use crate::ports::{Jobs, Outside, Queues, StoreFailure};
+
+/// Entries named in the log in one pass. Reached, the log says how many there are.
+const LOGGED_MAX: usize = 100;
+
+impl<O: Outside> Pass<'_, O> {
+    /// Logs each stalled entry with its queue and age, and counts them for the sources whose jobs they are. An entry of no
+    /// source is logged only.
+    pub(crate) async fn stalled(
+        &self,
+        sources: &[ResolvedSource],
+        known: &Known,
+    ) -> Result<Vec<u64>, StoreFailure> {
+        let mut counts = vec![0; sources.len()];
+        let Ok(look) = &known.look else { return Ok(counts) };
+        let mut total = 0;
+        for (queue, rules) in lookup::rules_by_queue(sources) {
+            let active = look.snapshot.queues.get(queue).and_then(|reading| reading.ids.get(&State::Active));
+            let Some(active) = active.filter(|ids| !ids.is_empty()) else { continue };
+            let stalled = match self.outside.queues().stalled(queue, active).await {
+                Ok(stalled) => stalled,
+                Err(failure) => {
+                    log_failure("stalled entries could not be counted", &failure);
+                    continue;
+                }
+            };
+            for entry in stalled.iter().take(LOGGED_MAX.saturating_sub(total)) {
+                warn_of(queue, entry, look.snapshot.at_ms);
+            }
+            total += stalled.len();
+            self.count(sources, queue, &rules, &stalled, &mut counts).await?;
+        }
+        if total > LOGGED_MAX {
+            tracing::warn!(stalled = total, logged_max = LOGGED_MAX, "more stalled entries than are named");
+        }
+        Ok(counts)
+    }
+
+    /// Whose jobs they are: by the ids; those that fit no rule by the live rows that their payloads name.
+    async fn count(
+        &self,
+        sources: &[ResolvedSource],
+        queue: &str,
+        rules: &[(usize, &QueueRule)],
+        stalled: &[Stalled],
+        counts: &mut [u64],
+    ) -> Result<(), StoreFailure> {
+        let mut others = vec![];
+        for entry in stalled {
+            let fits = |(source, rule): &&(usize, &QueueRule)| {
+                rule.job_id
+                    .extract(&entry.entry_id)
+                    .and_then(|text| sources[*source].id_kind.normalise(text))
+                    .is_some()
+            };
+            let own: Vec<usize> = rules.iter().filter(fits).map(|(source, _)| *source).collect();
+            if own.is_empty() {
+                others.push(entry);
+            }
+            for source in own {
+                counts[source] += 1;
+            }
+        }
+        for page in others.chunks(self.settings.page_size as usize) {
+            let payloads = self.payloads_of(queue, page).await;
+            for (source, rule) in rules {
+                let of = &sources[*source];
+                let named: Vec<String> =
+                    payloads.iter().flatten().filter_map(|payload| named_row(payload, of, rule)).collect();
+                if !named.is_empty() {
+                    counts[*source] += self.outside.jobs().live_among(of, &named).await?.len() as u64;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One per entry; `None` where there is none, or it could not be read.
+    async fn payloads_of(&self, queue: &str, stalled: &[&Stalled]) -> Vec<Option<serde_json::Value>> {
+        let ids: Vec<String> = stalled.iter().map(|entry| entry.entry_id.clone()).collect();
+        match self.outside.queues().payloads(queue, &ids).await {
+            Ok(payloads) => {
+                let parse = |payload: Option<String>| serde_json::from_str(&payload?).ok();
+                payloads.into_iter().map(parse).collect()
+            }
+            Err(failure) => {
+                log_failure("stalled entries are counted by their ids alone", &failure);
+                vec![None; ids.len()]
+            }
+        }
+    }
+}
+
+fn warn_of(queue: &str, entry: &Stalled, now_ms: u64) {
+    let entry_id = &entry.entry_id;
+    match entry.age_ms(now_ms) {
+        Some(age_ms) => tracing::warn!(
+            queue,
+            entry.id = entry_id,
+            age_ms,
+            "stalled: {entry_id} of {queue} was taken {age_ms} ms ago, and no worker holds its lock"
+        ),
+        None => tracing::warn!(
+            queue,
+            entry.id = entry_id,
+            "stalled: {entry_id} of {queue} is active without a lock, and no worker said when it took it"
+        ),
+    }
+}
