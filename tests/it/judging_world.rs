@@ -15,7 +15,7 @@ use salvage::wasm::Registry;
 use salvage_core::act::{Act, Place, ScriptAnswer};
 use salvage_core::lease::Fence;
 use salvage_core::sighting::{QueueFailure, Residue};
-use salvage_core::snapshot::{Snapshot, State};
+use salvage_core::snapshot::{Snapshot, Stalled, State};
 use salvage_tests::rival::{Moment, Rival, Rivalled};
 use salvage_tests::services::redis_url;
 use salvage_tests::system::System;
@@ -255,7 +255,7 @@ impl Queues for WatchedQueues<'_> {
     async fn act(&self, act: &Act, terms: &QueueTerms) -> Result<ScriptAnswer, QueueFailure> {
         self.inner.act(act, terms).await
     }
-    async fn stalled(&self, queue: &str, active: &[String]) -> Result<Vec<String>, QueueFailure> {
+    async fn stalled(&self, queue: &str, active: &[String]) -> Result<Vec<Stalled>, QueueFailure> {
         self.inner.stalled(queue, active).await
     }
     fn commands_sent(&self) -> u64 {
