@@ -130,6 +130,7 @@ async fn explain_tells_a_story_by_full_and_by_bare_name() -> Result<()> {
           evidence  queues read at [time] of Redis run [12 digits], and a second look agreed
           evidence  queue slide-export: 0 scheduled ids, counter 100, epoch since [time]
           evidence  queue slide-generation: 0 scheduled ids, counter 100, epoch since [time]
+          evidence  payloads: 0 read, 0 foreign, 0 departed, 0 unreadable
         ");
     });
     let story = salvage(&system, &["explain", "generation", "s1", "--json"])?.ended_with(0)?.json()?;
