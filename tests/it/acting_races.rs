@@ -186,6 +186,30 @@ async fn a_request_that_never_reached_the_queue_is_made_by_the_next_pass() -> Re
     Ok(())
 }
 
+/// A wipe after the second look, which the fence does not see: only the nonce tells.
+#[tokio::test]
+async fn a_queue_that_is_wiped_after_the_second_look_is_not_written_into() -> Result<()> {
+    let system = with_lost_generation().await?;
+    let before = SlideJob::read(system.db.pool(), "s1").await?;
+    let wipe = async || {
+        let keys: Vec<String> = system.redis(&["KEYS", &system.key("slide-generation", "*")]).await?;
+        for key in keys.iter().filter(|key| !key.ends_with(":meta")) {
+            system.redis::<()>(&["DEL", key]).await?;
+        }
+        Ok(())
+    };
+    let rival = once_at(Moment::BeforeQueue, wipe);
+    let report = system.run(&Rivalled::new(&system.host, rival), Mode::Act).await?;
+    assert_eq!(story(&report, "s1"), "absent requeue refused", "{report:#?}");
+    let why = job(&report, "s1").outcome.as_ref().and_then(|outcome| outcome.why.clone());
+    assert!(why.as_deref().is_some_and(|why| why.starts_with("epoch")), "{why:?}");
+    assert!(delayed(&system, "slide-generation").await?.is_empty());
+    // And what is old enough to have been lost with it waits from now on.
+    assert_eq!(story(&system.pass().await?, "s1"), "absent requeue before-epoch");
+    assert_eq!(SlideJob::read(system.db.pool(), "s1").await?, before);
+    Ok(())
+}
+
 /// An error is never an absence. Goal: a look that fails leads to no act, though all is well again when the act's turn
 /// comes. Method: Redis is down for just that look, and keeps what it had.
 #[tokio::test]
