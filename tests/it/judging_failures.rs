@@ -13,7 +13,9 @@ use salvage_tests::rival::{Moment, Rival};
 use salvage_tests::services::{Redis, RedisOptions, until};
 use salvage_tests::system::{System, job, source, story};
 
-use crate::judging_world::{OTHER, QUEUE, Stores, against, entry, epochs, rows, running, running_on};
+use crate::judging_world::{
+    OTHER, QUEUE, Stores, Watched, against, entry, epochs, rows, running, running_on,
+};
 
 /// Two stale jobs of one deck: `lost` is in no queue, `found` is in the second one.
 async fn lost_and_found(system: &System) -> Result<()> {
@@ -155,6 +157,26 @@ async fn a_redis_that_freezes_in_mid_pass_changes_no_row_and_ends_no_epoch() -> 
     let report = system.pass().await?;
     assert_eq!(story(&report, "lost"), "absent requeue applied", "{report:#?}");
     assert_eq!(epochs(&system).await?, began);
+    Ok(())
+}
+
+/// J4: only the payloads cannot be read, in either look; the job is there, under an old id.
+#[tokio::test]
+async fn a_scan_that_breaks_off_makes_what_it_had_not_found_unknown() -> Result<()> {
+    let system = running().await?;
+    lost_and_found(&system).await?;
+    entry(&system, QUEUE, State::Waiting, "old", "{\"jobId\":\"lost\"}").await?;
+    let before = Stores::of_application(&system).await?;
+    let watched = Watched::new(&system.host);
+    watched.queues.failing_payloads.set(true);
+    let report = system.run(&watched, Mode::Act).await?;
+    assert_eq!(story(&report, "lost"), "unknown none -", "{report:#?}");
+    assert_eq!(story(&report, "found"), "scheduled", "it was found without");
+    assert_eq!(Stores::of_application(&system).await?, before);
+
+    watched.queues.failing_payloads.set(false);
+    let report = system.run(&watched, Mode::Act).await?;
+    assert_eq!(story(&report, "lost"), "scheduled", "{report:#?}");
     Ok(())
 }
 

@@ -175,8 +175,12 @@ impl<'t> Watched<'t, Registry> {
 
 impl<'t, H> Watched<'t, H> {
     pub(crate) fn with(host: &'t Host, handlers: &'t H) -> Self {
-        let queues =
-            WatchedQueues { inner: &host.queues, calls: RefCell::default(), failing_marks: Cell::new(None) };
+        let queues = WatchedQueues {
+            inner: &host.queues,
+            calls: RefCell::default(),
+            failing_marks: Cell::new(None),
+            failing_payloads: Cell::new(false),
+        };
         Self { host, handlers, queues }
     }
 
@@ -224,6 +228,8 @@ pub(crate) struct WatchedQueues<'t> {
     inner: &'t RedisQueues,
     pub(crate) calls: RefCell<Vec<Call>>,
     pub(crate) failing_marks: Cell<Option<Mark>>,
+    /// Whether no payload can be read.
+    pub(crate) failing_payloads: Cell<bool>,
 }
 
 impl Queues for WatchedQueues<'_> {
@@ -232,6 +238,9 @@ impl Queues for WatchedQueues<'_> {
         self.inner.snapshot(queues).await
     }
     async fn payloads(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<Option<String>>, QueueFailure> {
+        if self.failing_payloads.get() {
+            return Err(QueueFailure::Timeout { timeout_ms: 5_000 });
+        }
         let payloads = self.inner.payloads(queue, entry_ids).await;
         let gone = payloads.iter().flatten().filter(|payload| payload.is_none()).count();
         let call = Call::Payloads { queue: queue.to_owned(), ids: entry_ids.to_vec(), gone };

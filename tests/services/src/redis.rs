@@ -201,8 +201,10 @@ fn wait_until_up(port: u16, folder: &Path, options: &RedisOptions, process: &mut
             return Ok(true);
         }
         // A stranger on a port that was taken would answer, too: only our own process id will do.
-        let info = command(port, options, &["INFO", "server"]).unwrap_or_default();
-        Ok(info.lines().any(|line| line == format!("process_id:{}", process.pid())))
+        // And it answers INFO, but little else, while it still loads what it had saved.
+        let info = command(port, options, &["INFO"]).unwrap_or_default();
+        let is_ours = info.lines().any(|line| line == format!("process_id:{}", process.pid()));
+        Ok(is_ours && info.lines().all(|line| line != "loading:1"))
     })?;
     Ok(!port_taken)
 }
