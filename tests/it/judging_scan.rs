@@ -379,6 +379,8 @@ async fn payloads_are_read_in_pages_of_two_hundred_and_active_last() -> Result<(
             .arg(system.key(QUEUE, &id))
             .arg("data")
             .arg(format!("{{\"jobId\":\"s{number}\"}}"));
+        // Of a living worker: else the entries would be read once more, to say whose they are.
+        adding.cmd("SET").arg(system.key(QUEUE, &format!("{id}:lock"))).arg("token").arg("PX").arg(60_000);
         adding.cmd("LPUSH").arg(system.key(QUEUE, state.key())).arg(id);
     }
     let client = redis::Client::open(system.redis_url.as_str())?;
