@@ -160,11 +160,11 @@ pub fn remember(
 pub enum Trust {
     /// It may.
     Proven,
-    /// Its row is older than the epoch of this queue.
+    /// Its row is older than the epoch of these queues.
     BeforeEpoch {
-        /// The queue.
-        queue: String,
-        /// Since when the queue is known to have lost nothing.
+        /// Each that stands in the way; at least one.
+        queues: Vec<String>,
+        /// Since when all of them are known to have lost nothing.
         began: Timestamp,
     },
     /// No job of the source was ever seen in its queues in this epoch.
@@ -175,10 +175,12 @@ impl fmt::Display for Trust {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Proven => f.write_str("proven"),
-            Self::BeforeEpoch { queue, began } => write!(
+            Self::BeforeEpoch { queues, began } => write!(
                 f,
-                "the row is older than what is known of queue {queue:?}, which may have lost entries before {began:.0}; \
-                 if what it holds now is the truth, run `salvage accept {queue}`"
+                "the row is older than what is known of {}, which may have lost entries before {began:.0}; \
+                 if what is there now is the truth, run `salvage accept {}`",
+                queues.join(" and "),
+                queues.join(" ")
             ),
             Self::Uncorroborated => f.write_str(
                 "no job of this source was ever seen in its queues: is this the right Redis? \
@@ -196,8 +198,12 @@ pub fn trust(updated: Timestamp, queues: &[(&str, &QueueMemory)], is_corroborate
     let blocks = |memory: &QueueMemory| {
         memory.ever_had_jobs && memory.accepted_at.is_none() && updated <= limit(memory)
     };
-    if let Some((queue, memory)) = queues.iter().find(|(_, memory)| blocks(memory)) {
-        return Trust::BeforeEpoch { queue: (*queue).to_owned(), began: memory.epoch_began };
+    let blocking = || queues.iter().filter(|(_, memory)| blocks(memory));
+    if let Some(began) = blocking().map(|(_, memory)| memory.epoch_began).max() {
+        return Trust::BeforeEpoch {
+            queues: blocking().map(|(queue, _)| (*queue).to_owned()).collect(),
+            began,
+        };
     }
     let is_accepted = queues.iter().any(|(_, memory)| memory.accepted_at.is_some());
     if is_accepted || is_corroborated { Trust::Proven } else { Trust::Uncorroborated }
@@ -290,7 +296,7 @@ mod tests {
         let young = QueueMemory { epoch_began: at(5_000), ..memory() };
         let queues = [("a", &old), ("b", &young)];
         let margin = i64::try_from(SKEW_MARGIN.as_secs()).expect("a small margin");
-        let before = Trust::BeforeEpoch { queue: "b".into(), began: at(5_000) };
+        let before = Trust::BeforeEpoch { queues: vec!["b".into()], began: at(5_000) };
         assert_eq!(trust(at(5_000 + margin), &queues, true), before);
         assert_eq!(trust(at(5_001 + margin), &queues, true), Trust::Proven);
         assert_eq!(trust(at(5_001 + margin), &queues, false), Trust::Uncorroborated);
