@@ -31,6 +31,12 @@ pub async fn load_handlers(config: &config::Handlers) -> Result<Registry, Engine
     let widest = named.values().map(|handler| handler.limits).fold(config.limits, widest);
     let (runtime, mode) = (Runtime::start()?, config.grants);
     let registry = Registry::load(&runtime, &config.dir, &limits(&widest), mode, &grants.collect()).await;
+    for name in named.keys().filter(|name| !registry.knows(name)) {
+        tracing::warn!(
+            "[handler.{name}] has no effect: no handler of that domain is in {}",
+            config.dir.display()
+        );
+    }
     Ok(registry.adjusted(|manifest| {
         let own = limits(&config.limits(&manifest.domain));
         let manifest = config.with_thresholds(manifest).map_err(|unknown| unknown.to_string())?;

@@ -87,7 +87,7 @@ pub enum DecisionKind {
 }
 
 impl DecisionKind {
-    /// The word of the design.
+    /// Its name in reports and in the ledger.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

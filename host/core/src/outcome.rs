@@ -25,7 +25,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The word of the design.
+    /// Its name in reports and in the ledger.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {

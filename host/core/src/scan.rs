@@ -129,8 +129,10 @@ impl<'a> Scan<'a> {
             .collect()
     }
 
+    /// The rows that an entry's id names beyond doubt. An id of digits alone names none: BullMQ counts such ids out itself
+    /// to jobs without an id of their own, so under the rule `{id}` it may be any job's.
     fn rows_by_rule(&self, queue: &str, entry_id: &str) -> impl Iterator<Item = (usize, String)> {
-        let rules = self.rules.get(queue).into_iter().flatten();
+        let rules = self.rules.get(queue).filter(|_| !is_counted(entry_id)).into_iter().flatten();
         rules.filter_map(move |&(source, rule)| {
             let text = rule.job_id.extract(entry_id)?;
             Some((source, self.sources[source].id_kind.normalise(text)?))
@@ -234,6 +236,12 @@ impl<'a> Scan<'a> {
             Some(Doubt::Entry { queue, entry_id: entry_id.clone(), fault: *fault })
         })
     }
+}
+
+/// Whether BullMQ may have counted this id out itself.
+#[must_use]
+pub fn is_counted(entry_id: &str) -> bool {
+    entry_id.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// The row id a payload names under a source's key, in the column's form. A JSON number names the row of its text.
@@ -436,6 +444,19 @@ mod tests {
             vec![source("x", IdKind::Text, &[("a", "{id}")]), source("y", IdKind::Bigint, &[("a", "{id}")])];
         world.candidates = vec![candidate(0, "5"), candidate(1, "5")];
         world.check("scheduled a waiting, scheduled a waiting");
+    }
+
+    #[test]
+    fn an_id_that_bullmq_may_have_counted_out_does_not_hide_its_payload() {
+        let mut world = World::new(vec![("a", queue(&[(State::Waiting, "1")])), ("b", empty())]).payload(
+            "a",
+            "1",
+            r#"{"jobId":11}"#,
+        );
+        world.sources = vec![source("x", IdKind::Bigint, &[("a", "{id}")])];
+        world.candidates = vec![candidate(0, "11")];
+        world.live.insert((0, "1".into()));
+        world.check("scheduled a waiting");
     }
 
     use proptest::prelude::*;

@@ -53,7 +53,7 @@ pub enum Residue {
 }
 
 impl Residue {
-    /// The word of the design.
+    /// Its name in reports and in the ledger.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {

@@ -185,6 +185,10 @@ impl<O: Outside> Acting<'_, O> {
     }
 
     fn log(&self, case: &Case, outcome: &Outcome) {
+        if let Outcome::Parked(why) = outcome {
+            let (source, id) = (&self.gathered.sources[case.candidate.source].name, &case.candidate.token.id);
+            tracing::warn!(%source, candidate.id = id, "PostgreSQL rejects what would be written for this job: {why}");
+        }
         tracing::info!(
             source = %self.gathered.sources[case.candidate.source].name,
             candidate.id = case.candidate.token.id,

@@ -156,6 +156,12 @@ impl<O: Outside> Pass<'_, O> {
             Continuity::FirstContact if !is_marked => {
                 tracing::debug!(queue, "this queue is not marked; its epoch has not begun")
             }
+            Continuity::FirstContact if before.is_some_and(|memory| memory.ever_had_jobs) => {
+                tracing::warn!(
+                    queue,
+                    "this queue holds jobs again since what it had was lost; a new epoch begins now"
+                )
+            }
             Continuity::FirstContact => {
                 tracing::info!(queue, "first contact with this queue; its epoch begins now")
             }

@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use redis::Value;
 use salvage_core::act::{Act, Change, Place, QueueRefusal, ScriptAnswer};
+use salvage_core::scan::is_counted;
 use salvage_core::sighting::QueueFailure;
 
 use super::connection::Connection;
@@ -79,6 +80,11 @@ fn call(prefix: &str, act: &Act, terms: &QueueTerms) -> Result<Call, QueueRefusa
             |why| QueueRefusal::Unfit { queue: requeue.queue.clone(), entry_id: entry_id.clone(), why };
         if is_reserved(entry_id) {
             return Err(unfit("the id is the name of one of BullMQ's own keys"));
+        }
+        if is_counted(entry_id) {
+            return Err(unfit(
+                "BullMQ counts such ids out itself and would overwrite it; give the rule a letter",
+            ));
         }
         let is_target = |place: &Place| place.queue == requeue.queue && place.entry_id == *entry_id;
         let target = act.places.iter().position(is_target);

@@ -155,6 +155,12 @@ impl Registry {
         self
     }
 
+    /// Whether a file of that domain was found, whether it serves or not.
+    #[must_use]
+    pub fn knows(&self, domain: &str) -> bool {
+        self.reports.iter().any(|report| report.domain.as_deref() == Some(domain))
+    }
+
     /// One report for each file, in file-name order.
     #[must_use]
     pub fn reports(&self) -> &[LoadReport] {

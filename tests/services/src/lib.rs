@@ -1,4 +1,4 @@
-//! Private Redis and PostgreSQL servers for tests, demo and benches.
+//! Private Redis and PostgreSQL servers for tests and the demo.
 //!
 //! Each server is started by this process, on a free loopback port, with its data in a temporary folder, and is ended
 //! by its process id when its guard is dropped. A server that was running before is never looked for, used or stopped.
