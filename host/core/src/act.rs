@@ -15,6 +15,10 @@ pub const STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// it is always we who give way.
 pub const LOCK_TIMEOUT: Duration = Duration::from_millis(250);
 
+/// How old the second look may be when an act begins. Beyond it, what the look did not find may have come meanwhile under
+/// an id that the script does not know; what is left waits for the next pass.
+pub const LOOK_AGE_MAX: Duration = Duration::from_secs(15);
+
 /// Acts in flight at once.
 pub const ACTS_CONCURRENT: usize = 8;
 

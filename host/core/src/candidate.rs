@@ -105,6 +105,11 @@ pub fn sort(
     let (Some(text), Some(updated)) = (&row.updated_at, row.updated) else {
         return Sorted::Odd(format!("its {} is NULL or not a finite time", table.updated_at));
     };
+    if of.id_kind.normalise(&row.id).as_deref() != Some(&row.id) {
+        return Sorted::Odd(
+            "its id is empty or of another form, so no entry could be matched with it".to_owned(),
+        );
+    }
     if updated >= cutoff(job_type, status, now, default_stale_after) {
         return Sorted::Fresh;
     }
@@ -200,6 +205,7 @@ mod tests {
     #[test]
     fn an_odd_row_is_told_apart() {
         check(&row("RESUMED", Some("T"), 9_999), "odd");
+        check(&LiveRow { id: String::new(), ..row("PROCESSING", Some("T"), 9_999) }, "odd");
         check(&LiveRow { updated_at: None, updated: None, ..row("PROCESSING", Some("T"), 0) }, "odd");
     }
 }

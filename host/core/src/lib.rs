@@ -25,6 +25,7 @@ pub mod ledger;
 pub mod lookup;
 pub mod manifest;
 pub mod outcome;
+pub mod payload;
 pub mod report;
 pub mod scan;
 pub mod settings;

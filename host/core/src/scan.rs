@@ -13,11 +13,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Number, Value};
 
 use crate::candidate::Candidate;
 use crate::lookup::{CandidateIndex, RulesByQueue, rules_by_queue};
 use crate::manifest::QueueRule;
+use crate::payload::wanted_keys;
 use crate::sighting::{Doubt, EntryFault, QueueFailure, Residue, Sighting};
 use crate::snapshot::{Flaw, Snapshot, State};
 use crate::source::ResolvedSource;
@@ -144,9 +145,11 @@ impl<'a> Scan<'a> {
     pub fn read(&mut self, entry: &Entry, payload: Option<&str>) -> bool {
         self.counts.read += 1;
         let Some(payload) = payload else { return true };
-        match serde_json::from_str::<Value>(payload) {
-            Ok(payload) => self.matched(entry, &payload),
-            Err(_) => self.doubt(entry, EntryFault::NotJson),
+        let rules = self.rules.get(entry.queue.as_str()).into_iter().flatten();
+        let wanted: Vec<&str> = rules.map(|(_, rule)| rule.payload_key.as_str()).collect();
+        match wanted_keys(payload, &wanted) {
+            Some(payload) => self.matched(entry, &payload),
+            None => self.doubt(entry, EntryFault::NotJson),
         }
         false
     }
@@ -160,7 +163,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    fn matched(&mut self, entry: &Entry, payload: &Value) {
+    fn matched(&mut self, entry: &Entry, payload: &Map<String, Value>) {
         let rules = self.rules.get(entry.queue.as_str()).cloned().unwrap_or_default();
         let mut is_foreign = true;
         for (source, rule) in rules {
@@ -244,15 +247,32 @@ pub fn is_counted(entry_id: &str) -> bool {
     entry_id.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The row id a payload names under a source's key, in the column's form. A JSON number names the row of its text.
-#[must_use]
-pub fn named_row(payload: &Value, source: &ResolvedSource, rule: &QueueRule) -> Option<String> {
+/// The row id a payload names under a source's key, in the column's form. A JSON number names the row of its text, as
+/// JavaScript would write it: `5.0` is `5`.
+fn named_row(payload: &Map<String, Value>, source: &ResolvedSource, rule: &QueueRule) -> Option<String> {
     let text = match payload.get(&rule.payload_key)? {
         Value::String(text) => text.clone(),
-        Value::Number(number) => number.to_string(),
+        Value::Number(number) => number_text(number),
         _ => return None,
     };
     source.id_kind.normalise(&text)
+}
+
+/// The same, from a payload's text.
+#[must_use]
+pub fn row_named_in(payload: &str, source: &ResolvedSource, rule: &QueueRule) -> Option<String> {
+    named_row(&wanted_keys(payload, &[&rule.payload_key])?, source, rule)
+}
+
+fn number_text(number: &Number) -> String {
+    /// Below it every whole number has a float of its own.
+    const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+    match number.as_f64() {
+        Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < EXACT_MAX => {
+            format!("{float:.0}")
+        }
+        _ => number.to_string(),
+    }
 }
 
 /// How a look at the queues ended.
@@ -529,7 +549,7 @@ mod tests {
         let uuid = "6f9619ff-8b86-d011-b42d-00cf4fc964ff";
         let mut world =
             World::new(vec![("a", queue(&[(State::Waiting, "x"), (State::Active, "y")])), ("b", empty())])
-                .payload("a", "x", r#"{"jobId":5}"#)
+                .payload("a", "x", r#"{"jobId":5.0}"#)
                 .payload("a", "y", r#"{"jobId":"6F9619FF-8B86-D011-B42D-00CF4FC964FF"}"#);
         let rules = [("a", "job-{id}")];
         world.sources = vec![source("x", IdKind::Bigint, &rules), source("y", IdKind::Uuid, &rules)];

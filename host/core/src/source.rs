@@ -81,13 +81,17 @@ pub enum IdKind {
 impl IdKind {
     /// The text PostgreSQL prints for this id, if `text` can be an id of this kind.
     ///
-    /// Lenient on purpose: a UUID in capitals or a padded number names the same row, and to find an entry is the safe answer.
+    /// As lenient as PostgreSQL's own input, on purpose: a UUID in capitals or braces and a padded number name the same
+    /// row, and to find an entry is the safe answer.
     #[must_use]
     pub fn normalise(self, text: &str) -> Option<String> {
         match self {
             Self::Text => (!text.is_empty()).then(|| text.to_owned()),
-            Self::Uuid => uuid::Uuid::try_parse(text).ok().map(|id| id.hyphenated().to_string()),
-            Self::Bigint => text.parse::<i64>().ok().map(|id| id.to_string()),
+            Self::Uuid => {
+                let digits: String = text.chars().filter(|c| !matches!(c, '{' | '}' | '-' | ' ')).collect();
+                uuid::Uuid::try_parse(&digits).ok().map(|id| id.hyphenated().to_string())
+            }
+            Self::Bigint => text.trim().parse::<i64>().ok().map(|id| id.to_string()),
         }
     }
 }
@@ -181,7 +185,10 @@ mod tests {
     fn ids_normalise_to_the_text_of_their_column() {
         let upper = "6F9619FF-8B86-D011-B42D-00CF4FC964FF";
         assert_eq!(IdKind::Uuid.normalise(upper), Some(upper.to_lowercase()));
+        let braced = "{6F9619FF8B86D011B42D00CF4FC964FF}";
+        assert_eq!(IdKind::Uuid.normalise(braced), Some(upper.to_lowercase()));
         assert_eq!(IdKind::Uuid.normalise("5"), None);
+        assert_eq!(IdKind::Bigint.normalise(" 5 "), Some("5".to_owned()));
         assert_eq!(IdKind::Bigint.normalise("05"), Some("5".to_owned()));
         assert_eq!(IdKind::Bigint.normalise("five"), None);
         assert_eq!(IdKind::Text.normalise("A"), Some("A".to_owned()));

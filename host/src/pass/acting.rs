@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use futures_util::StreamExt;
-use salvage_core::act::{ACTS_CONCURRENT, Act, STATEMENT_TIMEOUT, act};
+use salvage_core::act::{ACTS_CONCURRENT, Act, LOOK_AGE_MAX, STATEMENT_TIMEOUT, act};
 use salvage_core::decision::DecisionKind;
 use salvage_core::epoch::{Continuity, follow};
 use salvage_core::ledger::Intent;
@@ -151,8 +151,12 @@ impl<O: Outside> Acting<'_, O> {
     }
 
     fn may_begin(&self) -> bool {
-        let is_trusted = self.licence.trusted.holds_at(self.pass.outside.clock().now());
-        is_trusted && !self.is_halted.get() && !self.pass.stop.is_requested()
+        let now = self.pass.outside.clock().now();
+        let is_recent = self.second.age(now) < LOOK_AGE_MAX;
+        is_recent
+            && self.licence.trusted.holds_at(now)
+            && !self.is_halted.get()
+            && !self.pass.stop.is_requested()
     }
 
     async fn one(&self, case: &Case, act: &Act, terms: &QueueTerms) -> Outcome {

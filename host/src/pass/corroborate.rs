@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use salvage_core::manifest::QueueRule;
-use salvage_core::scan::SAMPLE_MAX;
+use salvage_core::scan::{SAMPLE_MAX, row_named_in};
 use salvage_core::sighting::Sighting;
 use salvage_core::snapshot::QueueReading;
 use salvage_core::source::{ResolvedSource, SourceName};
@@ -97,7 +97,7 @@ impl<O: Outside> Pass<'_, O> {
         }
         match self.outside.queues().payloads(&rule.name, entry_ids).await {
             Ok(payloads) => {
-                payloads.iter().flatten().filter_map(|payload| row_id_in(payload, source, rule)).collect()
+                payloads.iter().flatten().filter_map(|payload| row_named_in(payload, source, rule)).collect()
             }
             Err(failure) => {
                 log_failure("retained entries could not be read; the source stays uncorroborated", &failure);
@@ -112,9 +112,4 @@ fn row_ids_by_rule(source: &ResolvedSource, rule: &QueueRule, reading: &QueueRea
     let retained = reading.retained.iter().map(String::as_str);
     let row_id = |entry_id: &str| source.id_kind.normalise(rule.job_id.extract(entry_id)?);
     scheduled.chain(retained).filter_map(row_id).take(SAMPLE_MAX).collect()
-}
-
-fn row_id_in(payload: &str, source: &ResolvedSource, rule: &QueueRule) -> Option<String> {
-    let payload: serde_json::Value = serde_json::from_str(payload).ok()?;
-    salvage_core::scan::named_row(&payload, source, rule)
 }

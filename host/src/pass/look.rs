@@ -20,8 +20,12 @@ impl Look {
     /// Redis's clock at our instant `now`. A little behind the truth (by the time the reply took), so that a deadline
     /// made from it comes early rather than late.
     pub(crate) fn redis_now_ms(&self, now: Duration) -> u64 {
-        let since = now.saturating_sub(self.taken_at);
-        self.snapshot.at_ms + u64::try_from(since.as_millis()).unwrap_or(u64::MAX / 2)
+        self.snapshot.at_ms + u64::try_from(self.age(now).as_millis()).unwrap_or(u64::MAX / 2)
+    }
+
+    /// How long we have had it.
+    pub(crate) const fn age(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.taken_at)
     }
 
     /// The queues that have a `meta`.

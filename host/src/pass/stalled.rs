@@ -3,7 +3,7 @@
 
 use salvage_core::lookup;
 use salvage_core::manifest::QueueRule;
-use salvage_core::scan::named_row;
+use salvage_core::scan::row_named_in;
 use salvage_core::snapshot::{Stalled, State};
 use salvage_core::source::ResolvedSource;
 
@@ -77,7 +77,7 @@ impl<O: Outside> Pass<'_, O> {
             for (source, rule) in rules {
                 let of = &sources[*source];
                 let named: Vec<String> =
-                    payloads.iter().flatten().filter_map(|payload| named_row(payload, of, rule)).collect();
+                    payloads.iter().flatten().filter_map(|payload| row_named_in(payload, of, rule)).collect();
                 if !named.is_empty() {
                     counts[*source] += self.outside.jobs().live_among(of, &named).await?.len() as u64;
                 }
@@ -87,13 +87,10 @@ impl<O: Outside> Pass<'_, O> {
     }
 
     /// One per entry; `None` where there is none, or it could not be read.
-    async fn payloads_of(&self, queue: &str, stalled: &[&Stalled]) -> Vec<Option<serde_json::Value>> {
+    async fn payloads_of(&self, queue: &str, stalled: &[&Stalled]) -> Vec<Option<String>> {
         let ids: Vec<String> = stalled.iter().map(|entry| entry.entry_id.clone()).collect();
         match self.outside.queues().payloads(queue, &ids).await {
-            Ok(payloads) => {
-                let parse = |payload: Option<String>| serde_json::from_str(&payload?).ok();
-                payloads.into_iter().map(parse).collect()
-            }
+            Ok(payloads) => payloads,
             Err(failure) => {
                 log_failure("stalled entries are counted by their ids alone", &failure);
                 vec![None; ids.len()]

@@ -179,7 +179,12 @@ pub(super) async fn file(runtime: &Runtime, path: &Path, limits: &Limits) -> Att
 async fn read(path: &Path) -> Result<Vec<u8>, LoadFault> {
     let path = path.to_owned();
     blocking(move || {
-        let bytes = std::fs::metadata(&path).map_err(LoadFault::Read)?.len();
+        let file = std::fs::metadata(&path).map_err(LoadFault::Read)?;
+        if !file.is_file() {
+            // A pipe would be waited for, for ever.
+            return Err(LoadFault::Read(std::io::Error::other("it is no regular file")));
+        }
+        let bytes = file.len();
         if bytes > FILE_BYTES_MAX {
             return Err(LoadFault::TooLarge { bytes, limit: FILE_BYTES_MAX });
         }

@@ -51,7 +51,7 @@ pub(super) fn opening(mode: Mode) -> Text {
     };
     Text(format!(
         "{begin}; SET LOCAL lock_timeout = {lock_ms}; SET LOCAL statement_timeout = {statement_ms}; \
-         SET LOCAL idle_in_transaction_session_timeout = {idle_ms}; SET LOCAL datestyle = 'ISO, YMD'"
+         SET LOCAL idle_in_transaction_session_timeout = {idle_ms}; SET LOCAL datestyle = 'ISO, YMD'; SET LOCAL quote_all_identifiers = off"
     ))
 }
 
