@@ -7,7 +7,7 @@ use clap::Parser;
 use salvage::cli::{Accept, Cli, Command, Exit, HandlerCommand};
 use salvage::command::{self, CommandError};
 use salvage::config::{self, Config, ConfigError, Drawing, OfflineConfig};
-use salvage::host::{Host, limits, load_handlers};
+use salvage::host::{Host, HostError, limits, load_handlers};
 use salvage::pass::Mode;
 use salvage::stop::{Stop, StopSwitch, stop};
 use salvage::wasm::{Registry, Runtime};
@@ -24,7 +24,8 @@ fn main() -> ExitCode {
                 return Exit::Config.into();
             }
             eprintln!("error: {error:#}");
-            Exit::Failed.into()
+            let exit = if error.is::<HostError>() { Exit::Config } else { Exit::Failed };
+            exit.into()
         }
     }
 }
@@ -35,7 +36,7 @@ async fn answer(cli: Cli) -> anyhow::Result<Exit> {
     if let Command::Handler(command) = cli.command {
         let config = config::load_offline(file, std::env::vars_os())?;
         telemetry::init(config.log.format);
-        return Ok(handler(&config, command).await?);
+        return handler(&config, command).await;
     }
     let config = config::load(file, std::env::vars_os())?;
     telemetry::init(config.log.format);
