@@ -4,7 +4,8 @@ use crate::clock::MachineClock;
 use crate::config::{self, Config};
 use crate::ports::Outside;
 use crate::postgres::{self, Pooler, Postgres};
-use crate::redis::{InvalidUrl, RedisLease, RedisQueues, RedisSettings};
+use crate::redis::{InvalidSettings, RedisLease, RedisQueues, RedisSettings, Servers, TlsFiles};
+use crate::secret::SecretUrl;
 use crate::wasm::{self, EngineFault, Registry, Runtime};
 
 /// PostgreSQL, Redis, the handlers and the machine's clock.
@@ -70,27 +71,38 @@ pub enum HostError {
     /// `[database] url`.
     #[error(transparent)]
     Database(postgres::InvalidUrl),
-    /// `[redis] url`.
+    /// `[redis]`.
     #[error(transparent)]
-    Redis(InvalidUrl),
+    Redis(InvalidSettings),
 }
 
 impl Host {
     /// Bundles the adapters; connects to nothing, so that the process starts while a store is down.
     ///
     /// # Errors
-    /// If a URL cannot be used.
+    /// If a URL or a file cannot be used.
     pub fn new(config: &Config, handlers: Registry) -> Result<Self, HostError> {
-        let queues = RedisQueues::new(&RedisSettings {
-            url: config.redis.url.expose().to_owned(),
-            prefix: config.redis.prefix.clone(),
-            timeout: config.redis.timeout,
-        })
-        .map_err(HostError::Redis)?;
+        let queues = RedisQueues::new(&redis(&config.redis)).map_err(HostError::Redis)?;
         let postgres = Postgres::new(config.database.url.expose(), Pooler::None, &config.redis.prefix)
             .map_err(HostError::Database)?;
         Ok(Self { lease: queues.lease(&config.lease.key), queues, postgres, handlers, clock: MachineClock })
     }
+}
+
+/// The configuration's settings as the adapter takes them.
+fn redis(of: &config::Redis) -> RedisSettings {
+    let text = |url: &SecretUrl| url.expose().to_owned();
+    let servers = match &of.servers {
+        config::Servers::Single { url } => Servers::Single { url: text(url) },
+        config::Servers::Sentinel { nodes, master_name, url } => Servers::Sentinel {
+            nodes: nodes.iter().map(text).collect(),
+            master_name: master_name.clone(),
+            url: url.as_ref().map(text),
+        },
+        config::Servers::Cluster { nodes } => Servers::Cluster { nodes: nodes.iter().map(text).collect() },
+    };
+    let tls = TlsFiles { ca: of.ca.clone(), identity: of.identity.clone() };
+    RedisSettings { servers, prefix: of.prefix.clone(), timeout: of.timeout, tls }
 }
 
 impl Outside for Host {

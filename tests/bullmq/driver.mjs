@@ -14,11 +14,13 @@ import { openWorkers } from './workers.mjs';
 
 let ops = { open };
 
-// open{url, prefix, bullmq}: connects. `bullmq` is a name from package.json, e.g. "bullmq-4" (default "bullmq", 5.x).
-async function open({ url, prefix = 'bull', bullmq = 'bullmq' }) {
+// open{url, prefix, bullmq, cluster}: connects. `bullmq` is a name from package.json, e.g. "bullmq-4" (default "bullmq",
+// 5.x). With `cluster` the URL is that of one of a cluster's nodes.
+async function open({ url, prefix = 'bull', bullmq = 'bullmq', cluster = false }) {
   const library = await import(bullmq);
   const { default: IORedis } = await import('ioredis');
-  const connection = new IORedis(url, { maxRetriesPerRequest: null });
+  const settings = { maxRetriesPerRequest: null };
+  const connection = cluster ? new IORedis.Cluster([url], { redisOptions: settings }) : new IORedis(url, settings);
   connection.on('error', error => console.error(`redis: ${error.message}`));
   const options = { connection, prefix };
   const queues = openQueues(library, options);

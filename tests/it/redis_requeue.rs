@@ -250,7 +250,7 @@ async fn a_full_redis_enqueues_nothing_and_says_so() -> Result<()> {
     let before = world.digest().await?;
     world.arrange(&["CONFIG SET maxmemory 1"]).await?;
     let failure = world.act(&requeue("1")).await.expect_err("there is no memory left");
-    assert!(matches!(&failure, QueueFailure::Error { code, .. } if code == "OOM"), "{failure:?}");
+    assert_eq!(failure, QueueFailure::WritesRefused { code: "OOM".into() });
     assert!(!failure.is_indeterminate());
     assert_eq!(world.digest().await?, before);
     world.arrange(&["CONFIG SET maxmemory 0"]).await?;

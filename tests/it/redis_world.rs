@@ -96,7 +96,7 @@ pub(crate) fn queues(url: &str, prefix: &str) -> Result<RedisQueues> {
 }
 
 pub(crate) fn queues_within(url: &str, prefix: &str, timeout: Duration) -> Result<RedisQueues> {
-    Ok(RedisQueues::new(&RedisSettings { url: url.to_owned(), prefix: prefix.to_owned(), timeout })?)
+    Ok(RedisQueues::new(&RedisSettings::single(url, prefix, timeout))?)
 }
 
 /// Generation 5 of scope `global`, no nonces, far from its deadline.

@@ -71,6 +71,15 @@ impl BullMq {
 
     /// Starts a process with another version, e.g. [`BULLMQ_4`].
     pub async fn open_version(version: &str, redis_url: &str, prefix: &str) -> Result<Self> {
+        Self::start(json!({ "url": redis_url, "prefix": prefix, "bullmq": version })).await
+    }
+
+    /// Starts a process with BullMQ 5.81.5 on a cluster, known by one of its nodes.
+    pub async fn open_cluster(node_url: &str, prefix: &str) -> Result<Self> {
+        Self::start(json!({ "url": node_url, "prefix": prefix, "cluster": true })).await
+    }
+
+    async fn start(open: Value) -> Result<Self> {
         let mut process = Command::new("node")
             .arg("driver.mjs")
             .current_dir(bullmq_folder()?)
@@ -85,7 +94,7 @@ impl BullMq {
         tokio::spawn(deliver(lines, Arc::clone(&answers)));
         let driver =
             Self { process, commands: tokio::sync::Mutex::new(commands), answers, next: AtomicU64::new(1) };
-        driver.call("open", json!({ "url": redis_url, "prefix": prefix, "bullmq": version })).await?;
+        driver.call("open", open).await?;
         Ok(driver)
     }
 

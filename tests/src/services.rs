@@ -15,7 +15,7 @@
 //! | `SALVAGE_TEST_POSTGRES_BIN`, `SALVAGE_TEST_REDIS_SERVER` | programs of private servers; found on the PATH if not set |
 
 use anyhow::{Context, Result, bail};
-use salvage_services::postgres::{psql, url_of_database};
+use salvage_services::postgres::url_of_database;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
 use std::env;
@@ -24,7 +24,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-pub use salvage_services::{Ended, MARKER_PASSWORD, MARKER_PAYLOAD, Postgres, Redis, RedisOptions, until};
+pub use salvage_services::postgres::psql;
+pub use salvage_services::{
+    Certificates, Cluster, Ended, MARKER_PASSWORD, MARKER_PAYLOAD, Postgres, Redis, RedisOptions, until,
+};
 
 /// Key of the advisory lock under which templates are made: tests of one run are many processes.
 const TEMPLATES_LOCK: i64 = 0x5a17_a6e0;

@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use salvage::config;
 use salvage::host::{Host, load_handlers};
@@ -48,11 +49,27 @@ impl System {
 
     /// With these handlers, and these lines under `[handlers]`.
     pub async fn with(redis_url: &str, handlers: &Path, lines: &str) -> Result<Self> {
+        let redis = format!("url = \"{redis_url}\"");
+        Self::open(&redis, fresh_prefix(), redis_url, handlers, lines).await
+    }
+
+    /// With these lines under `[redis]` and this prefix; the test itself looks at the server at `redis_url`.
+    pub async fn through(redis: &str, prefix: &str, redis_url: &str) -> Result<Self> {
+        let granted = "grants = \"declared\"";
+        Self::open(redis, prefix.to_owned(), redis_url, &handlers_folder()?, granted).await
+    }
+
+    async fn open(
+        redis: &str,
+        prefix: String,
+        redis_url: &str,
+        handlers: &Path,
+        lines: &str,
+    ) -> Result<Self> {
         let db = Database::migrated().await?;
-        let prefix = fresh_prefix();
         let folder = tempfile::tempdir()?;
         let text = format!(
-            "[database]\nurl = \"{}\"\n[redis]\nurl = \"{redis_url}\"\nprefix = \"{prefix}\"\n\
+            "[database]\nurl = \"{}\"\n[redis]\n{redis}\nprefix = \"{prefix}\"\n\
              [pass]\nsettle = \"1ms\"\nstart_delay = \"5s..5100ms\"\n[lease]\nkey = \"{prefix}:lock\"\n\
              [handlers]\ndir = \"{}\"\n{lines}\n",
             db.url(),
@@ -67,7 +84,10 @@ impl System {
             start_delay: Duration::ZERO..=Duration::ZERO,
             ..config.pass.clone()
         };
-        let plain = redis::Client::open(redis_url)?.get_multiplexed_async_connection().await?;
+        // On a busy machine, longer than the library's half a second.
+        let patient = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(30)));
+        let client = redis::Client::open(redis_url)?;
+        let plain = client.get_multiplexed_async_connection_with_config(&patient).await?;
         let (switch, stop) = stop();
         let redis_url = redis_url.to_owned();
         Ok(Self { db, host, settings, prefix, redis_url, folder, plain, stop, _switch: switch })

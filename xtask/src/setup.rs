@@ -14,6 +14,7 @@ pub(crate) fn run() -> Result<()> {
     run::step("set up", || {
         redis()?;
         postgres()?;
+        openssl()?;
         wasm_target()?;
         npm_packages()
     })
@@ -32,6 +33,15 @@ fn postgres() -> Result<()> {
         install::packages("PostgreSQL", &["postgresql"])?;
     }
     println!("postgresql      {}", tools::postgres_bin()?.display());
+    Ok(())
+}
+
+/// Makes the certificates of the servers that tests reach over TLS.
+fn openssl() -> Result<()> {
+    if tools::on_path("openssl").is_none() {
+        install::packages("openssl", &["openssl"])?;
+    }
+    println!("openssl         found");
     Ok(())
 }
 

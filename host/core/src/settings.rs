@@ -50,6 +50,15 @@ pub fn spread(range: &RangeInclusive<Duration>, fraction: f64) -> Duration {
     *range.start() + width.mul_f64(fraction.clamp(0.0, 1.0))
 }
 
+/// What of a key decides its slot in a Redis cluster, if not the whole key: the text between the first `{` and the next
+/// `}`, unless that is empty. All keys under a prefix with a hash tag lie in one slot.
+#[must_use]
+pub fn hash_tag(key: &str) -> Option<&str> {
+    let (_, after) = key.split_once('{')?;
+    let (tag, _) = after.split_once('}')?;
+    (!tag.is_empty()).then_some(tag)
+}
+
 /// A duration as a person writes it, in its largest whole unit: `72 h`, `90 s`, `250 ms`.
 #[must_use]
 pub fn human(duration: Duration) -> String {
@@ -57,4 +66,26 @@ pub fn human(duration: Duration) -> String {
     let units = [("h", 3_600_000), ("min", 60_000), ("s", 1_000)];
     let whole = units.into_iter().find(|(_, size)| ms >= *size && ms.is_multiple_of(*size));
     whole.map_or_else(|| format!("{ms} ms"), |(unit, size)| format!("{} {unit}", ms / size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_tag_is_what_redis_takes_for_one() {
+        let cases = [
+            ("bull", None),
+            ("{bull}", Some("bull")),
+            ("app:{bull}:x", Some("bull")),
+            ("{a}{b}", Some("a")),
+            ("{{a}}", Some("{a")),
+            ("{}{b}", None),
+            ("{bull", None),
+            ("}bull{", None),
+        ];
+        for (key, expected) in cases {
+            assert_eq!(hash_tag(key), expected, "{key}");
+        }
+    }
 }

@@ -129,13 +129,27 @@ impl fmt::Display for Doubt {
 }
 
 /// Why Redis gave no answer. Everything that is not a well-typed success ends up here.
+///
+/// `Display` is the sentence for the operator: what happened and, where it is not plain, what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueueFailure {
     /// No connection.
-    #[error("no connection to Redis: {detail}; check [redis] url and that the server is up")]
+    #[error("no connection to Redis: {detail}; check its address in [redis] and that the server is up")]
     Refused {
         /// The client's words, without the URL.
         detail: String,
+    },
+    /// No connection that both sides trust.
+    #[error("no TLS connection to Redis: {detail}")]
+    Tls {
+        /// What is wrong, and what to do.
+        detail: String,
+    },
+    /// The Sentinels know no master of that name.
+    #[error("no Sentinel of [redis] nodes knows a master named {name:?}: check [redis] master_name")]
+    NoMaster {
+        /// `[redis] master_name`.
+        name: String,
     },
     /// No reply within `[redis] timeout`. What was sent may have been carried out.
     #[error("Redis did not reply within {timeout_ms} ms")]
@@ -149,19 +163,54 @@ pub enum QueueFailure {
         /// The client's words.
         detail: String,
     },
-    /// Still loading its data.
+    /// Still loading its data (LOADING).
     #[error("Redis is still loading its data")]
     Loading,
+    /// A script or function keeps it from answering (BUSY).
+    #[error(
+        "Redis is busy with somebody's script that does not end; `SCRIPT KILL` ends one that has not written yet"
+    )]
+    Busy,
     /// A replica: it may be unsynchronised and answer empty.
     #[error("the node's role is {role:?}, not master: point [redis] url at the master")]
     NotMaster {
         /// What it says it is.
         role: String,
     },
+    /// A replica, as a write showed (READONLY).
+    #[error("the node is a read-only replica: point [redis] url at the master")]
+    ReadOnly,
+    /// A replica without its master (MASTERDOWN).
+    #[error("the node is a replica that has lost its master: point [redis] url at the master")]
+    MasterDown,
+    /// The node cannot speak for these keys, now or at all.
+    #[error("the Redis cluster does not serve these keys ({code}): {}", cluster_advice(.code))]
+    Cluster {
+        /// `MOVED`, `ASK`, `TRYAGAIN`, `CLUSTERDOWN` or `CROSSSLOT`.
+        code: String,
+    },
     /// User or password refused.
-    #[error("Redis refused the credentials ({code}): check user and password in [redis] url")]
+    #[error("Redis refused the credentials ({code}): check user and password in [redis]")]
     Credentials {
         /// `NOAUTH` or `WRONGPASS`.
+        code: String,
+    },
+    /// The user may not do this (NOPERM). A script may have stopped half-way, before it enqueued anything.
+    #[error("the Redis user may not do this: {detail}; docs/redis.md has the ACL that the host needs")]
+    Forbidden {
+        /// Redis's words.
+        detail: String,
+    },
+    /// A key is of another type than the command is for (WRONGTYPE).
+    #[error("a Redis key is not of its type: {detail}")]
+    WrongType {
+        /// Redis's words, or which key.
+        detail: String,
+    },
+    /// It takes no writes, while reads count.
+    #[error("Redis takes no writes now ({code}): {}", writes_advice(.code))]
+    WritesRefused {
+        /// `OOM`, `MISCONF` or `NOREPLICAS`.
         code: String,
     },
     /// A newer pass was here. Nothing was written.
@@ -175,7 +224,7 @@ pub enum QueueFailure {
     /// Any other error reply.
     #[error("Redis answered {code}: {detail}")]
     Error {
-        /// The first word of the reply, e.g. `BUSY`.
+        /// The first word of the reply, e.g. `ERR`.
         code: String,
         /// The rest.
         detail: String,
@@ -188,6 +237,25 @@ pub enum QueueFailure {
         /// What came, without payload.
         found: String,
     },
+}
+
+fn cluster_advice(code: &str) -> &'static str {
+    match code {
+        "MOVED" => "they lie on another node; the next look asks which, if [redis] mode is \"cluster\"",
+        "ASK" | "TRYAGAIN" => "their slot is being moved to another node; wait until it is there",
+        "CLUSTERDOWN" => "a part of the cluster is down; see CLUSTER INFO",
+        "CROSSSLOT" => "they lie in several slots; [redis] prefix needs a hash tag, such as {bull}",
+        _ => "see CLUSTER INFO",
+    }
+}
+
+fn writes_advice(code: &str) -> &'static str {
+    match code {
+        "OOM" => "it has reached maxmemory",
+        "MISCONF" => "it cannot save to its disk; see Redis's log",
+        "NOREPLICAS" => "it has fewer good replicas than min-replicas-to-write",
+        _ => "see Redis's log",
+    }
 }
 
 impl QueueFailure {

@@ -28,6 +28,7 @@ use crate::secret::SecretUrl;
 mod error;
 mod read;
 mod redact;
+mod redis;
 mod section;
 #[cfg(test)]
 mod tests;
@@ -74,15 +75,43 @@ pub struct Database {
     pub url: SecretUrl,
 }
 
-/// `[redis]`. `mode` is always `"single"` in this version.
+/// `[redis]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redis {
-    /// `redis://…`
-    pub url: SecretUrl,
-    /// BullMQ's key prefix, without the colon.
+    /// `mode`, and which servers.
+    pub servers: Servers,
+    /// BullMQ's key prefix, without the colon. In a cluster it has a hash tag.
     pub prefix: String,
     /// For every call.
     pub timeout: Duration,
+    /// Certificates of the authorities to trust, instead of the machine's own.
+    pub ca: Option<PathBuf>,
+    /// `cert` and `key`: ours, for servers that ask for one.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+/// `[redis] mode`, and the settings that belong to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Servers {
+    /// `"single"`
+    Single {
+        /// `redis://…`
+        url: SecretUrl,
+    },
+    /// `"sentinel"`
+    Sentinel {
+        /// URLs of the Sentinels. At least one.
+        nodes: Vec<SecretUrl>,
+        /// What they call the master.
+        master_name: String,
+        /// How the master is logged in to; host and port do not matter.
+        url: Option<SecretUrl>,
+    },
+    /// `"cluster"`
+    Cluster {
+        /// URLs of some nodes, `url` among them if it is set. At least one.
+        nodes: Vec<SecretUrl>,
+    },
 }
 
 /// `[lease]`, but for `ttl`, which is [`PassSettings::lease_ttl`]. `scope` is always `"global"` in this version.

@@ -18,7 +18,7 @@ use super::section::{
 use super::tree::{self, Draft, Node, Place, Table};
 use super::{
     Config, ConfigError, Database, Fault, Handler, Handlers, Lease, Limits, Log, LogFormat, OfflineConfig,
-    Redis, Thresholds,
+    Redis, Thresholds, redis,
 };
 use crate::secret::SecretUrl;
 
@@ -36,9 +36,7 @@ type Environment = Vec<(OsString, OsString)>;
 /// All settings; what is missing is `None`.
 struct Settings {
     database_url: Option<SecretUrl>,
-    redis_url: Option<SecretUrl>,
-    redis_prefix: String,
-    redis_timeout: Duration,
+    redis: Option<Redis>,
     pass: PassSettings,
     lease_key: String,
     handlers: Handlers,
@@ -53,12 +51,12 @@ pub(super) fn config(
     let mut reading = Reading::new(file);
     let settings = reading.settings(environment.into_iter().collect(), true)?;
     // A URL that is missing or wrong has left a fault, so that here both are there.
-    let (Some(database_url), Some(redis_url)) = (settings.database_url, settings.redis_url) else {
+    let (Some(database_url), Some(redis)) = (settings.database_url, settings.redis) else {
         return Err(reading.faulty());
     };
     Ok(Config {
         database: Database { url: database_url },
-        redis: Redis { url: redis_url, prefix: settings.redis_prefix, timeout: settings.redis_timeout },
+        redis,
         pass: settings.pass,
         lease: Lease { key: settings.lease_key },
         handlers: settings.handlers,
@@ -141,7 +139,7 @@ fn position(name: &str, text: &str, offset: usize) -> String {
 
 fn settings(mut root: Section<'_>, needs_stores: bool) -> Settings {
     let database_url = database(root.section("database"), needs_stores);
-    let (redis_url, redis_prefix, redis_timeout) = redis(root.section("redis"), needs_stores);
+    let redis = redis::redis(root.section("redis"), needs_stores);
     let pass = pass(root.section("pass"));
     let (lease_key, lease_ttl) = lease(root.section("lease"));
     let mut handlers = handlers(root.section("handlers"));
@@ -152,16 +150,7 @@ fn settings(mut root: Section<'_>, needs_stores: bool) -> Settings {
     admin.close();
     let log = log(root.section("log"));
     root.close();
-    Settings {
-        database_url,
-        redis_url,
-        redis_prefix,
-        redis_timeout,
-        pass: PassSettings { lease_ttl, ..pass },
-        lease_key,
-        handlers,
-        log,
-    }
+    Settings { database_url, redis, pass: PassSettings { lease_ttl, ..pass }, lease_key, handlers, log }
 }
 
 fn database(mut section: Section<'_>, is_needed: bool) -> Option<SecretUrl> {
@@ -176,26 +165,7 @@ fn database(mut section: Section<'_>, is_needed: bool) -> Option<SecretUrl> {
     url
 }
 
-fn redis(mut section: Section<'_>, is_needed: bool) -> (Option<SecretUrl>, String, Duration) {
-    let is_missing = is_needed && !section.has("url");
-    let url = section.get("url", redis_url);
-    let prefix = section.or("prefix", "bull".to_owned(), text);
-    let timeout = section.or("timeout", Duration::from_secs(5), duration);
-    section.get("mode", |node| word(node, &[("single", ())], &["sentinel", "cluster"]));
-    for key in ["nodes", "master_name"] {
-        section.get(key, |_| {
-            let message = "belongs to Sentinel and Cluster, which are not supported in this version";
-            Err::<(), _>(Complaint::new(message).with_help("leave it out and set url"))
-        });
-    }
-    if is_missing {
-        section.complain(Place::Nowhere, missing_url("REDIS_URL", "redis://HOST:6379"));
-    }
-    section.close();
-    (url, prefix, timeout)
-}
-
-fn missing_url(variable: &str, example: &str) -> Complaint {
+pub(super) fn missing_url(variable: &str, example: &str) -> Complaint {
     Complaint::new("url: missing").with_help(format!(
         "set url = {example:?} in that section of salvage.toml, or the environment variable {variable}"
     ))
@@ -203,25 +173,19 @@ fn missing_url(variable: &str, example: &str) -> Complaint {
 
 fn database_url(node: &Node) -> Result<SecretUrl, Complaint> {
     let url = url(node, &["postgres", "postgresql"], "postgres://USER:PASSWORD@HOST:5432/DATABASE")?;
-    let mode = url.query("sslmode").or_else(|| url.query("ssl-mode"));
-    match mode.as_deref() {
-        Some("require" | "verify-ca" | "verify-full") => Err(no_tls()),
-        _ => Ok(url),
+    let parameter = |names: [&str; 2]| names.iter().find_map(|name| url.query(name));
+    let mode = parameter(["sslmode", "ssl-mode"]);
+    let is_checked = matches!(mode.as_deref(), Some("verify-ca" | "verify-full"));
+    if parameter(["sslrootcert", "ssl-root-cert"]).is_some() && !is_checked {
+        // The driver would encrypt and check nobody, where libpq checks.
+        let complaint = Complaint::new("sslrootcert is not looked at unless the server is checked");
+        return Err(complaint.with_help("add sslmode=verify-full, or verify-ca"));
     }
-}
-
-fn redis_url(node: &Node) -> Result<SecretUrl, Complaint> {
-    let schemes = ["redis", "valkey", "rediss", "valkeys", "unix", "redis+unix", "valkey+unix"];
-    let url = url(node, &schemes, "redis://:PASSWORD@HOST:6379/0")?;
-    if matches!(url.scheme(), "rediss" | "valkeys") { Err(no_tls()) } else { Ok(url) }
-}
-
-fn no_tls() -> Complaint {
-    not_yet("TLS").with_help("connect without it, over a network or tunnel you trust")
+    Ok(url)
 }
 
 /// The text is never quoted, not even a wrong type's: any of it may be the password.
-fn url(node: &Node, schemes: &[&str], example: &str) -> Result<SecretUrl, Complaint> {
+pub(super) fn url(node: &Node, schemes: &[&str], example: &str) -> Result<SecretUrl, Complaint> {
     let complaint = |message: String| {
         let help = format!("write it as {example:?}; in user and password, percent-encode `@ : / ? # %`");
         Complaint::new(message).with_help(help)

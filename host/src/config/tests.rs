@@ -39,7 +39,7 @@ fn both_urls_in_the_environment_are_enough() {
     let config = read::config(None, environment(&URLS)).unwrap();
     assert_eq!(config, accepted("", &[]));
     assert_eq!(config.database.url.to_string(), "postgres://app:***@db/app");
-    assert_eq!(config.redis.url.expose(), "redis://:hunter2@cache/0");
+    assert_eq!(config.redis.servers, single("redis://:hunter2@cache/0"));
     assert_eq!(config.redis.prefix, "bull");
     assert_eq!(config.redis.timeout, Duration::from_secs(5));
     assert_eq!(config.pass, PassSettings::default());
@@ -47,6 +47,14 @@ fn both_urls_in_the_environment_are_enough() {
     assert_eq!(config.handlers.dir, Path::new("handlers"));
     assert_eq!(config.handlers.limits, Limits::default());
     assert!(!format!("{config:?}").contains("hunter2"));
+}
+
+fn url(text: &str) -> SecretUrl {
+    SecretUrl::parse(text, &["redis", "rediss"]).unwrap()
+}
+
+fn single(text: &str) -> Servers {
+    Servers::Single { url: url(text) }
 }
 
 const EXAMPLE: &str = include_str!("../../salvage.example.toml");
@@ -63,16 +71,14 @@ fn the_example_has_every_setting() {
         _ => format!("{line}\n"),
     };
     let whole: String = EXAMPLE.lines().map(uncommented).collect();
-    assert_snapshot!(refused(&whole, &[]), @r#"
-    invalid configuration, 3 faults:
-    salvage.toml:24:9: [redis] nodes: belongs to Sentinel and Cluster, which are not supported in this version (leave it out and set url)
-    salvage.toml:25:15: [redis] master_name: belongs to Sentinel and Cluster, which are not supported in this version (leave it out and set url)
-    salvage.toml:93:10: [admin] listen: a listener is not supported in this version (leave it out)
-    "#);
+    // The one mode in which every setting of [redis] is of use.
+    let sentinel = [("SALVAGE_REDIS__MODE", "sentinel"), ("REDIS_URL", "rediss://:hunter2@main")];
+    assert_snapshot!(refused(&whole, &sentinel), @"invalid configuration: salvage.toml:104:10: [admin] listen: a listener is not supported in this version (leave it out)");
 
-    let supported = |line: &&str| !["nodes", "master_name", "listen"].iter().any(|key| line.starts_with(key));
+    let supported = |line: &&str| !line.starts_with("listen");
     let supported: String = whole.lines().filter(supported).map(|line| format!("{line}\n")).collect();
-    let config = accepted(&supported, &[]);
+    let config = accepted(&supported, &sentinel);
+    assert!(config.redis.ca.is_some() && config.redis.identity.is_some());
     let handler = &config.handlers.named["video-composition"];
     assert_eq!(handler.limits.run_time, Duration::from_millis(250));
     assert_eq!(handler.limits.memory_bytes, 64 << 20);
@@ -95,7 +101,7 @@ fn the_environment_is_stronger_than_the_file_and_ours_than_the_common() {
         ],
     );
     assert_eq!(config.database.url.expose(), "postgres://app:hunter2@db/app");
-    assert_eq!(config.redis.url.expose(), "redis://ours");
+    assert_eq!(config.redis.servers, single("redis://ours"));
     assert_eq!(config.pass.stale_after, Duration::from_secs(3 * 3600));
     assert_eq!(config.pass.page_size, 75);
     assert_eq!(config.pass.settle, Duration::from_secs(60));
@@ -343,23 +349,79 @@ fn a_wrong_type_is_told() {
 
 #[test]
 fn what_a_later_version_will_do_is_refused() {
-    let text = "[database]\npooler = 'transaction'\n[redis]\nmode = 'cluster'\nnodes = ['a:1']\n\
+    let text = "[database]\npooler = 'transaction'\n\
                 [lease]\nscope = 'domain'\n[admin]\nlisten = '127.0.0.1:9464'\n";
     assert_snapshot!(refused(text, &[]), @r#"
-    invalid configuration, 5 faults:
+    invalid configuration, 3 faults:
     salvage.toml:2:10: [database] pooler: "transaction" is not supported in this version (use "none")
-    salvage.toml:4:8: [redis] mode: "cluster" is not supported in this version (use "single")
-    salvage.toml:5:9: [redis] nodes: belongs to Sentinel and Cluster, which are not supported in this version (leave it out and set url)
-    salvage.toml:7:9: [lease] scope: "domain" is not supported in this version (use "global")
-    salvage.toml:9:10: [admin] listen: a listener is not supported in this version (leave it out)
+    salvage.toml:4:9: [lease] scope: "domain" is not supported in this version (use "global")
+    salvage.toml:6:10: [admin] listen: a listener is not supported in this version (leave it out)
     "#);
-    assert_snapshot!(refused("[redis]\nmode = 'clutser'\n", &[("REDIS_URL", "rediss://:hunter2@cache")]), @r#"
+    accepted("[handlers]\ncache_dir = 'cache'\n", &[]);
+}
+
+#[test]
+fn tls_of_postgresql_is_asked_for_in_its_url() {
+    for query in ["", "?sslmode=prefer", "?sslmode=require", "?sslmode=verify-full&sslrootcert=ca.pem"] {
+        accepted("", &[("DATABASE_URL", &format!("postgres://u:hunter2@db/x{query}"))]);
+    }
+    let unchecked = "postgres://u:hunter2@db/x?sslmode=require&sslrootcert=ca.pem";
+    assert_snapshot!(refused("", &[("DATABASE_URL", unchecked)]), @"invalid configuration: DATABASE_URL: [database] url: sslrootcert is not looked at unless the server is checked (add sslmode=verify-full, or verify-ca)");
+}
+
+#[test]
+fn servers_are_named_as_their_mode_wants_it() {
+    let nodes = || vec![url("redis://:hunter2@a:26379"), url("rediss://b:26379")];
+    let text = "[redis]\nmode = 'sentinel'\nmaster_name = 'main'\nca = 'ca.pem'\ncert = 'c'\nkey = 'k'\n\
+                nodes = ['redis://:hunter2@a:26379', 'rediss://b:26379']\n";
+    let redis = accepted(text, &[]).redis;
+    let master = Some(url("redis://:hunter2@cache/0"));
+    let expected = Servers::Sentinel { nodes: nodes(), master_name: "main".into(), url: master };
+    assert_eq!((redis.servers, redis.ca), (expected, Some("ca.pem".into())));
+    assert_eq!(redis.identity, Some(("c".into(), "k".into())));
+
+    let cluster = |prefix| format!("[redis]\nmode = 'cluster'\nprefix = '{prefix}'\n");
+    let list = "['redis://:hunter2@a:26379', 'rediss://b:26379']";
+    let redis = accepted(&cluster("{bull}"), &[("SALVAGE_REDIS__NODES", list)]);
+    let all = [url("redis://:hunter2@cache/0")].into_iter().chain(nodes()).collect();
+    assert_eq!(redis.redis.servers, Servers::Cluster { nodes: all });
+}
+
+#[test]
+fn servers_that_do_not_fit_their_mode_are_told() {
+    assert_snapshot!(refused("[redis]\nmode = 'clutser'\n", &[]), @r#"invalid configuration: salvage.toml:2:8: [redis] mode: expected "single" or "sentinel" or "cluster", found "clutser""#);
+    assert_snapshot!(refused("[redis]\nnodes = ['redis://:hunter2@a']\nmaster_name = 'main'\nca = 'ca.pem'\n", &[]), @r#"
+    invalid configuration, 3 faults:
+    salvage.toml:2:9: [redis] nodes: is for mode "sentinel" or "cluster" (leave it out, or set mode)
+    salvage.toml:3:15: [redis] master_name: is for mode "sentinel" (leave it out, or set mode)
+    salvage.toml:4:6: [redis] ca: is for TLS, and no URL begins with rediss:// (write rediss:// for redis://, or leave it out)
+    "#);
+    assert_snapshot!(refused("[redis]\nmode = 'sentinel'\ncert = 'c'\n", &[("REDIS_URL", "rediss://a#insecure")]), @r#"
+    invalid configuration, 4 faults:
+    salvage.toml:1:2: [redis] cert and key: only one of them is set
+    REDIS_URL: [redis] url: a URL of Redis has no part after `#` (to trust an authority of your own, set ca)
+    [redis] nodes: missing (set it to the URLs of the Sentinels: ["redis://HOST:26379"])
+    [redis] master_name: missing (set it to the name that follows `sentinel monitor` in the Sentinels' configuration)
+    "#);
+    assert_snapshot!(refused("[redis]\nmode = 'cluster'\nnodes = ['hunter2:6379']\n", &[]), @r#"
     invalid configuration, 2 faults:
-    salvage.toml:2:8: [redis] mode: expected "single", found "clutser"
-    REDIS_URL: [redis] url: TLS is not supported in this version (connect without it, over a network or tunnel you trust)
+    salvage.toml:1:2: [redis] prefix: the default, "bull", has no hash tag, so that the queues would lie on several nodes (set prefix = "{bull}" here and in the application's queues and workers)
+    salvage.toml:3:9: [redis] nodes: a URL of another kind than redis:// (write it as "redis://:PASSWORD@HOST:6379/0"; in user and password, percent-encode `@ : / ? # %`)
     "#);
-    assert_snapshot!(refused("", &[("DATABASE_URL", "postgres://u:hunter2@db/x?sslmode=require")]), @"invalid configuration: DATABASE_URL: [database] url: TLS is not supported in this version (connect without it, over a network or tunnel you trust)");
-    accepted("[handlers]\ncache_dir = 'cache'\n", &[("DATABASE_URL", "postgres://db/x?sslmode=prefer")]);
+    assert_snapshot!(refused("[redis]\nmode = 'cluster'\nprefix = 'bull'\nnodes = 'redis://:hunter2@a'\n", &[]), @r#"
+    invalid configuration, 2 faults:
+    salvage.toml:3:10: [redis] prefix: it has no hash tag, so that the queues would lie on several nodes (set prefix = "{bull}" here and in the application's queues and workers)
+    salvage.toml:4:9: [redis] nodes: expected an array of URLs (write it as ["redis://HOST:PORT"])
+    "#);
+    let error = parse(
+        "salvage.toml",
+        "[redis]\nmode = 'cluster'\nprefix = '{bull}'\nnodes = []\n",
+        environment(&URLS[..1]),
+    );
+    assert_snapshot!(error.unwrap_err(), @"invalid configuration: salvage.toml:4:9: [redis] nodes: names no server");
+    let error =
+        parse("salvage.toml", "[redis]\nmode = 'cluster'\nprefix = '{bull}'\n", environment(&URLS[..1]));
+    assert_snapshot!(error.unwrap_err(), @r#"invalid configuration: [redis] nodes: missing (set it to the URLs of the nodes: ["redis://HOST:6379"])"#);
 }
 
 #[test]

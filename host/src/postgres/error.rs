@@ -3,6 +3,9 @@
 //! Of an error of PostgreSQL only the SQLSTATE and the primary message are kept: DETAIL quotes rows (`Key (email)=(…)
 //! already exists`), CONTEXT quotes statements.
 
+use std::io;
+
+use rustls::CertificateError;
 use sqlx::Error;
 
 use crate::ports::StoreFailure;
@@ -13,7 +16,7 @@ pub(super) fn failure(attempted: &str, error: &Error) -> StoreFailure {
         Error::Database(error) => {
             reported(attempted, error.code().as_deref().unwrap_or("XX000"), error.message())
         }
-        Error::Io(error) => StoreFailure::Unreachable(error.to_string()),
+        Error::Io(error) => StoreFailure::Unreachable(distrust(error).unwrap_or_else(|| error.to_string())),
         Error::Tls(error) => StoreFailure::Unreachable(format!("TLS: {error}")),
         Error::PoolTimedOut => StoreFailure::Unreachable("every connection of the pool was busy".to_owned()),
         Error::PoolClosed | Error::WorkerCrashed => {
@@ -23,6 +26,28 @@ pub(super) fn failure(attempted: &str, error: &Error) -> StoreFailure {
         // Decoding errors name types and columns, never what was in them.
         other => StoreFailure::Unexpected { attempted: attempted.to_owned(), detail: other.to_string() },
     }
+}
+
+/// What is wrong with the TLS of a connection, and what to do; `None` if something else is wrong.
+fn distrust(error: &io::Error) -> Option<String> {
+    use CertificateError as Bad;
+    let told = match error.get_ref()?.downcast_ref()? {
+        rustls::Error::InvalidCertificate(Bad::UnknownIssuer | Bad::BadSignature) => {
+            "nobody whom we trust has issued the server's certificate; add to [database] url sslrootcert=FILE, a file \
+             (PEM) with the certificate of the authority that has"
+                .to_owned()
+        }
+        rustls::Error::InvalidCertificate(Bad::NotValidForName | Bad::NotValidForNameContext { .. }) => {
+            "the server's certificate is for another name; write in [database] url a name that it is for, or \
+             sslmode=verify-ca"
+                .to_owned()
+        }
+        rustls::Error::AlertReceived(alert) => format!(
+            "the server refused us ({alert:?}); if it asks for a certificate, add sslcert=FILE and sslkey=FILE"
+        ),
+        other => other.to_string(),
+    };
+    Some(format!("TLS: {told}"))
 }
 
 /// The same for an error that PostgreSQL itself reported.

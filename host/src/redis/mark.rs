@@ -38,10 +38,7 @@ pub(super) async fn write(
         }
         "wrong-type" => {
             let key = Keys::new(prefix, answer.of(&queues)?).host();
-            Err(QueueFailure::Error {
-                code: "WRONGTYPE".to_owned(),
-                detail: format!("key {key} is not the host's"),
-            })
+            Err(QueueFailure::WrongType { detail: format!("key {key} is not the host's") })
         }
         _ => Err(answer.unexpected()),
     }

@@ -5,7 +5,7 @@
 //!
 //! | file | does | writes |
 //! |---|---|---|
-//! | `connection` | connects when first asked, reconnects by itself, bounds every wait, counts commands | nothing |
+//! | `connection` | finds the server and connects when first asked, reconnects by itself, bounds every wait, counts commands | nothing |
 //! | `reply` | tells a well-typed reply from everything else | nothing |
 //! | `snapshot`, `info` | all queues at one instant, and the node that says so | nothing |
 //! | `payloads`, `listed`, `residues`, `stalled` | one entry, or a page of them | nothing |
@@ -31,65 +31,52 @@ mod snapshot;
 mod stalled;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use salvage_core::act::{Act, Place, ScriptAnswer};
 use salvage_core::lease::Fence;
+use salvage_core::settings::hash_tag;
 use salvage_core::sighting::{QueueFailure, Residue};
 use salvage_core::snapshot::{Snapshot, Stalled};
 
-pub use self::connection::InvalidUrl;
+pub use self::connection::{InvalidSettings, RedisSettings, Servers, TlsFiles};
 pub use self::lease::RedisLease;
 
 use self::connection::Connection;
 use self::keys::Keys;
 use crate::ports::{QueueTerms, Queues};
 
-/// Where the queues are.
-#[derive(Clone)]
-pub struct RedisSettings {
-    /// `redis://[user:password@]host[:port][/database]`.
-    pub url: String,
-    /// BullMQ's key prefix, `bull` unless the application says otherwise.
-    pub prefix: String,
-    /// Longest wait for a connection, and for each reply.
-    pub timeout: Duration,
-}
-
-impl fmt::Debug for RedisSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The URL may hold a password.
-        let Self { url: _, prefix, timeout } = self;
-        f.debug_struct("RedisSettings")
-            .field("prefix", prefix)
-            .field("timeout", timeout)
-            .finish_non_exhaustive()
-    }
-}
-
 /// The queues under one prefix of one Redis. Clones share the connection and its count of commands.
 #[derive(Debug, Clone)]
 pub struct RedisQueues {
     connection: Arc<Connection>,
     prefix: String,
+    /// In a cluster, the hash tag that all our keys share.
+    hash_tag: Option<String>,
 }
 
 impl RedisQueues {
     /// Remembers where Redis is; connects when first asked, so it may be down now.
     ///
     /// # Errors
-    /// If the URL is not one of a Redis server.
-    pub fn new(settings: &RedisSettings) -> Result<Self, InvalidUrl> {
-        let connection = Arc::new(Connection::new(&settings.url, settings.timeout)?);
-        Ok(Self { connection, prefix: settings.prefix.clone() })
+    /// If a URL is not one of a Redis server, or a file cannot be used.
+    pub fn new(settings: &RedisSettings) -> Result<Self, InvalidSettings> {
+        let connection = Arc::new(Connection::new(settings)?);
+        let is_cluster = matches!(settings.servers, Servers::Cluster { .. });
+        let hash_tag = hash_tag(&settings.prefix).filter(|_| is_cluster).map(str::to_owned);
+        Ok(Self { connection, prefix: settings.prefix.clone(), hash_tag })
     }
 
-    /// The lease under `key`, on the same connection.
+    /// The lease under `key`, on the same connection: in a cluster, `{bull}:` is put before a key that lies in another
+    /// slot than the queues of prefix `{bull}`.
     #[must_use]
     pub fn lease(&self, key: impl Into<String>) -> RedisLease {
-        RedisLease::new(Arc::clone(&self.connection), key.into())
+        let key = key.into();
+        let key = match self.hash_tag.as_deref() {
+            Some(tag) if hash_tag(&key) != Some(tag) => format!("{{{tag}}}:{key}"),
+            _ => key,
+        };
+        RedisLease::new(Arc::clone(&self.connection), key)
     }
 
     fn keys(&self, queue: &str) -> Keys {

@@ -6,15 +6,42 @@
 use redis::{ServerError, Value};
 use salvage_core::sighting::QueueFailure;
 
+/// How Redis 7.0 begins the refusal of a command inside a script; there the code is `ERR`.
+const FORBIDDEN_IN_SCRIPT: &str = "The user executing the script can't ";
+
+/// How Redis 7.0 begins the refusal of a key inside a script that is not served here (any more); the code is `ERR`.
+const ASTRAY_IN_SCRIPT: &str = "Script attempted to ";
+
 /// An error reply as core names it, by its code.
 pub(super) fn refusal(error: &ServerError) -> QueueFailure {
+    let code = error.code().to_owned();
+    let detail = error.details().unwrap_or("without further words").to_owned();
     match error.code() {
         "LOADING" => QueueFailure::Loading,
-        code @ ("NOAUTH" | "WRONGPASS") => QueueFailure::Credentials { code: code.to_owned() },
-        code => QueueFailure::Error {
-            code: code.to_owned(),
-            detail: error.details().unwrap_or("without further words").to_owned(),
-        },
+        "BUSY" => QueueFailure::Busy,
+        "READONLY" => QueueFailure::ReadOnly,
+        "MASTERDOWN" => QueueFailure::MasterDown,
+        "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "CROSSSLOT" => QueueFailure::Cluster { code },
+        "NOAUTH" | "WRONGPASS" => QueueFailure::Credentials { code },
+        "NOPERM" => QueueFailure::Forbidden { detail },
+        "WRONGTYPE" => QueueFailure::WrongType { detail },
+        "OOM" | "MISCONF" | "NOREPLICAS" => QueueFailure::WritesRefused { code },
+        "ERR" if detail.starts_with(FORBIDDEN_IN_SCRIPT) => QueueFailure::Forbidden { detail },
+        "ERR" if detail.starts_with(ASTRAY_IN_SCRIPT) => {
+            QueueFailure::Cluster { code: astray(&detail).to_owned() }
+        }
+        _ => QueueFailure::Error { code, detail },
+    }
+}
+
+/// The code that the refusal has outside of a script.
+fn astray(detail: &str) -> &'static str {
+    if detail.contains("cluster is down") {
+        "CLUSTERDOWN"
+    } else if detail.contains("do not hash to the same slot") {
+        "CROSSSLOT"
+    } else {
+        "ASK"
     }
 }
 
@@ -133,15 +160,42 @@ mod tests {
     #[test]
     fn error_codes_are_told_apart_by_their_text() {
         assert_eq!(failure("-LOADING Redis is loading the dataset in memory\r\n"), QueueFailure::Loading);
+        assert_eq!(failure("-BUSY Redis is busy running a script\r\n"), QueueFailure::Busy);
+        assert_eq!(failure("-READONLY You can't write\r\n"), QueueFailure::ReadOnly);
+        assert_eq!(failure("-MASTERDOWN Link with MASTER is down\r\n"), QueueFailure::MasterDown);
         for code in ["NOAUTH", "WRONGPASS"] {
             let expected = QueueFailure::Credentials { code: code.into() };
             assert_eq!(failure(&format!("-{code} no entry\r\n")), expected);
         }
-        for code in
-            ["BUSY", "OOM", "MISCONF", "NOREPLICAS", "READONLY", "MASTERDOWN", "NOPERM", "MOVED", "XYZZY"]
-        {
-            let expected = QueueFailure::Error { code: code.into(), detail: "because of this".into() };
-            assert_eq!(failure(&format!("-{code} because of this\r\n")), expected);
+        for code in ["MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "CROSSSLOT"] {
+            let expected = QueueFailure::Cluster { code: code.into() };
+            assert_eq!(failure(&format!("-{code} 1 host:1\r\n")), expected);
+        }
+        for code in ["OOM", "MISCONF", "NOREPLICAS"] {
+            let expected = QueueFailure::WritesRefused { code: code.into() };
+            assert_eq!(failure(&format!("-{code} no\r\n")), expected);
+        }
+        let detail = || "because of this".to_owned();
+        let told = |code: &str| failure(&format!("-{code} because of this\r\n"));
+        assert_eq!(told("NOPERM"), QueueFailure::Forbidden { detail: detail() });
+        assert_eq!(told("WRONGTYPE"), QueueFailure::WrongType { detail: detail() });
+        for code in ["ERR", "XYZZY"] {
+            assert_eq!(told(code), QueueFailure::Error { code: code.into(), detail: detail() });
+        }
+    }
+
+    #[test]
+    fn what_a_script_was_refused_is_told_by_its_words() {
+        let forbidden =
+            failure("-ERR The user executing the script can't run this command or subcommand\r\n");
+        assert!(matches!(forbidden, QueueFailure::Forbidden { .. }), "{forbidden:?}");
+        for (words, code) in [
+            ("Script attempted to access a non local key in a cluster node", "ASK"),
+            ("Script attempted to access keys that do not hash to the same slot", "CROSSSLOT"),
+            ("Script attempted to execute a command while the cluster is down", "CLUSTERDOWN"),
+        ] {
+            let expected = QueueFailure::Cluster { code: code.into() };
+            assert_eq!(failure(&format!("-ERR {words} script: 1234, on @user_script:1.\r\n")), expected);
         }
     }
 
@@ -149,7 +203,7 @@ mod tests {
     fn a_refused_command_fails_the_whole_transaction_with_its_own_reason() {
         let replies =
             ["+OK\r\n", "+QUEUED\r\n", "-NOPERM no key\r\n", "-EXECABORT Transaction discarded\r\n"];
-        let expected = QueueFailure::Error { code: "NOPERM".into(), detail: "no key".into() };
+        let expected = QueueFailure::Forbidden { detail: "no key".into() };
         assert_eq!(executed(replies.map(parsed).into()), Err(expected));
     }
 

@@ -35,7 +35,7 @@
 -- Left untouched: `meta`; other entries; what the job left in places where it is not enqueued; a deduplication key that
 -- belongs to another job. Time: O(length of the lists), for LPOS has to walk them to the end.
 --
--- Only for one node: the keys of several queues have no common slot in a cluster.
+-- All keys must lie on one node; in a cluster they lie in one slot, by the hash tag of the prefix.
 
 local mode, generation = ARGV[1], tonumber(ARGV[3])
 local field = 'generation:' .. ARGV[2]

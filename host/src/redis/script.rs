@@ -43,7 +43,7 @@ impl Script {
     /// Runs the script at most once.
     ///
     /// # Errors
-    /// If it did not succeed. An error reply ([`QueueFailure::Error`]) proves that it did not run to its end.
+    /// If it did not succeed. An error reply proves that it did not run to its end.
     pub(super) async fn tell(&self, connection: &Connection, call: &Call) -> Result<Value, QueueFailure> {
         let reply = one(connection.tell(&self.command("EVALSHA", &self.hash, call)).await?)?;
         if !is_unknown(&reply) {

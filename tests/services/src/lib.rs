@@ -7,7 +7,9 @@
 //! This package is small on purpose (no runtime, no drivers), because `cargo xtask` is compiled before anything else.
 //! Databases and key prefixes per test are in the support library of `salvage-tests`.
 
+mod certificates;
 mod child;
+mod cluster;
 pub mod example;
 mod free_port;
 pub mod postgres;
@@ -17,7 +19,9 @@ pub mod tools;
 mod unprivileged;
 mod wait;
 
+pub use certificates::Certificates;
 pub use child::Ended;
+pub use cluster::Cluster;
 pub use postgres::Postgres;
 pub use redis::{Redis, RedisOptions};
 pub use wait::until;

@@ -3,7 +3,7 @@
 use crate::child::{Ended, Process, signal};
 use crate::free_port::{Try, on_free_port};
 use crate::unprivileged::User;
-use crate::{MARKER_PASSWORD, tools, wait};
+use crate::{Certificates, MARKER_PASSWORD, tools, wait};
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -47,9 +47,25 @@ impl Postgres {
 
     /// Starts a server with more settings, each `name=value`.
     pub fn start_with(settings: &[&str]) -> Result<Self> {
+        Self::prepare(settings, |_, _| Ok(()))
+    }
+
+    /// Starts a server that offers TLS.
+    pub fn start_with_tls(certificates: &Certificates) -> Result<Self> {
+        let settings = ["ssl=on", "ssl_cert_file=server.cert", "ssl_key_file=server.key"];
+        Self::prepare(&settings, |data, user| {
+            // It takes a key only if nobody else can read it.
+            user.give_private_copy(&certificates.cert(), &data.join("server.cert"))?;
+            user.give_private_copy(&certificates.key(), &data.join("server.key"))
+        })
+    }
+
+    /// `prepare` is given the data folder before the server starts.
+    fn prepare(settings: &[&str], prepare: impl Fn(&Path, User) -> Result<()>) -> Result<Self> {
         let user = User::for_postgres()?;
         let folder = user.temporary_folder("salvage-postgres-")?;
         make_cluster(folder.path(), user)?;
+        prepare(&data(folder.path()), user)?;
         let settings: Vec<String> =
             SETTINGS.iter().chain(settings).map(|&setting| setting.to_owned()).collect();
         let (port, process) = on_free_port(|port| {

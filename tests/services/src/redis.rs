@@ -3,10 +3,10 @@
 use crate::child::{Ended, Process};
 use crate::free_port::{Try, on_free_port};
 use crate::reply::ask;
-use crate::{tools, wait};
+use crate::{Certificates, tools, wait};
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -21,6 +21,8 @@ pub struct RedisOptions {
     args: Vec<String>,
     /// Makes it a Sentinel: the text of its configuration, which Sentinel insists on having in a file that it rewrites.
     sentinel: Option<String>,
+    /// Directives that take the server's second port.
+    second_port: Option<&'static str>,
 }
 
 impl RedisOptions {
@@ -47,12 +49,31 @@ impl RedisOptions {
         self.set("--replicaof", &["127.0.0.1", &master.port.to_string()])
     }
 
+    /// Also listens with TLS, at [`Redis::tls_url`], and lets in clients whose certificate is from the same authority.
+    pub fn tls(mut self, certificates: &Certificates) -> Self {
+        self.second_port = Some("--tls-port");
+        let file = |path: PathBuf| path.display().to_string();
+        self.set("--tls-cert-file", &[&file(certificates.cert())])
+            .set("--tls-key-file", &[&file(certificates.key())])
+            .set("--tls-ca-cert-file", &[&file(certificates.ca())])
+    }
+
+    /// A node of a cluster that it does not know yet; see [`crate::Cluster`]. A node is thought dead after a second.
+    pub(crate) fn cluster_node(mut self) -> Self {
+        self.second_port = Some("--cluster-port");
+        self.set("--cluster-enabled", &["yes"]).set("--cluster-node-timeout", &["1000"])
+    }
+
     /// Not a store but a Sentinel that watches another private server, and alone decides to fail over after a second.
     pub fn sentinel_of(mut self, name: &str, master: &Redis) -> Self {
-        self.sentinel = Some(format!(
+        let mut text = format!(
             "sentinel monitor {name} 127.0.0.1 {} 1\nsentinel down-after-milliseconds {name} 1000\n",
             master.port
-        ));
+        );
+        if let Some(password) = &master.options.password {
+            text += &format!("sentinel auth-pass {name} {password}\n");
+        }
+        self.sentinel = Some(text);
         self
     }
 }
@@ -96,6 +117,16 @@ impl Redis {
             None => format!("redis://127.0.0.1:{}", self.port),
             Some(password) => format!("redis://:{password}@127.0.0.1:{}", self.port),
         }
+    }
+
+    /// The URL for clients with TLS, of a server that has it; its certificate is for this address.
+    pub fn tls_url(&self) -> String {
+        format!("rediss://127.0.0.1:{}", second_port(self.port))
+    }
+
+    /// The port at which nodes of a cluster speak with each other.
+    pub(crate) fn cluster_port(&self) -> u16 {
+        second_port(self.port)
     }
 
     /// Runs one command as the administrator. The reply as text: arrays one element a line, nil as an empty text.
@@ -157,7 +188,12 @@ impl Redis {
     }
 }
 
-fn data_folder(folder: &Path) -> std::path::PathBuf {
+/// The port of a server that needs two: as far away as Redis itself would choose, but always a valid one.
+fn second_port(port: u16) -> u16 {
+    port.checked_add(10_000).unwrap_or(port - 10_000)
+}
+
+fn data_folder(folder: &Path) -> PathBuf {
     folder.join("data")
 }
 
@@ -178,6 +214,9 @@ fn launch(port: u16, folder: &Path, options: &RedisOptions) -> Result<Option<Pro
     if let Some(password) = &options.password {
         command.args(["--requirepass", password]);
     }
+    if let Some(directive) = options.second_port {
+        command.args([directive, &second_port(port).to_string()]);
+    }
     command.args(&options.args);
     command
         .stdin(std::process::Stdio::null())
@@ -194,7 +233,10 @@ fn wait_until_up(port: u16, folder: &Path, options: &RedisOptions, process: &mut
     let mut port_taken = false;
     wait::until("redis-server answers", UP_WITHIN, || {
         if let Some(status) = process.ended()? {
-            port_taken = log_tail(folder).contains("Address already in use");
+            // The second one's message differs from version to version; its number is in all of them.
+            let tail = log_tail(folder);
+            let names_second = options.second_port.is_some() && tail.contains(&second_port(port).to_string());
+            port_taken = tail.contains("Address already in use") || names_second;
             if !port_taken {
                 bail!("it ended while starting ({status})");
             }

@@ -40,6 +40,18 @@ impl User {
         }
     }
 
+    /// Copies a file so that this user, and nobody else, can read it.
+    pub(crate) fn give_private_copy(self, from: &Path, to: &Path) -> Result<()> {
+        std::fs::copy(from, to).with_context(|| format!("copying {}", from.display()))?;
+        std::fs::set_permissions(to, std::fs::Permissions::from_mode(0o600))
+            .with_context(|| format!("hiding {} from others", to.display()))?;
+        if let Self::Other { uid, gid } = self {
+            std::os::unix::fs::chown(to, Some(uid), Some(gid))
+                .with_context(|| format!("giving {} to user {uid}", to.display()))?;
+        }
+        Ok(())
+    }
+
     /// A new temporary folder that belongs to this user.
     pub(crate) fn temporary_folder(self, prefix: &str) -> Result<tempfile::TempDir> {
         let parent = match self {
