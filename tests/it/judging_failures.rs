@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use salvage::pass::Mode;
-use salvage::redis::{RedisQueues, RedisSettings};
+use salvage::redis::{RedisQueues, RedisSettings, Servers, TlsFiles};
 use salvage_core::report::LeaseState;
 use salvage_core::snapshot::State;
 use salvage_tests::example::{Deck, Jobs, SlideJob};
@@ -29,9 +29,10 @@ async fn lost_and_found(system: &System) -> Result<()> {
 /// The host's own connection, with a limit that a test can wait for.
 fn hurry(system: &mut System) -> Result<()> {
     let settings = RedisSettings {
-        url: system.redis_url.clone(),
+        servers: Servers::Single { url: system.redis_url.clone() },
         prefix: system.prefix.clone(),
         timeout: Duration::from_millis(200),
+        tls: TlsFiles::default(),
     };
     system.host.queues = RedisQueues::new(&settings)?;
     system.host.lease = system.host.queues.lease(format!("{}:lock", system.prefix));
