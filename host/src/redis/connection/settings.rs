@@ -59,7 +59,7 @@ pub struct TlsFiles {
 pub enum InvalidSettings {
     /// Not the URL of a Redis server.
     #[error(
-        "[redis] {setting} cannot be used: {why}; expected redis[s]://[user:password@]host[:port][/database]"
+        "[redis] {setting} cannot be used: {why}; expected redis://[user:password@]host[:port][/database]"
     )]
     Url {
         /// The setting.
