@@ -68,8 +68,8 @@ async fn a_missing_schema_and_a_redis_that_is_down_are_findings_told_once() -> R
 
     let no_redis =
         ran(system.salvage(&["doctor"])?.env("REDIS_URL", "redis://127.0.0.1:1"))?.ended_with(1)?;
-    let down = "BAD  Redis: no connection to Redis: Connection refused (os error 111); check [redis] url and that the \
-                server is up\n";
+    let down = "BAD  Redis: no connection to Redis: Connection refused (os error 111); check its address in [redis] and that \
+                the server is up\n";
     assert!(no_redis.stdout.contains(down), "{no_redis:#?}");
     assert!(no_redis.stdout.ends_with("\nnot well: 1 of 10 checks bad\n"), "{no_redis:#?}");
 
