@@ -12,11 +12,22 @@ const FORBIDDEN_IN_SCRIPT: &str = "The user executing the script can't ";
 /// How Redis 7.0 begins the refusal of a key inside a script that is not served here (any more); the code is `ERR`.
 const ASTRAY_IN_SCRIPT: &str = "Script attempted to ";
 
+/// What stands before the cause when EXEC itself is refused.
+const CAUSE_OF_ABORT: &str = "because of: ";
+
 /// An error reply as core names it, by its code.
 pub(super) fn refusal(error: &ServerError) -> QueueFailure {
-    let code = error.code().to_owned();
-    let detail = error.details().unwrap_or("without further words").to_owned();
-    match error.code() {
+    named(error.code(), error.details().unwrap_or("without further words"))
+}
+
+fn named(code: &str, detail: &str) -> QueueFailure {
+    // EXEC itself was refused: the cause follows, with a code of its own.
+    if let Some((_, cause)) = detail.split_once(CAUSE_OF_ABORT).filter(|_| code == "EXECABORT") {
+        let (code, detail) = cause.split_once(' ').unwrap_or((cause, "without further words"));
+        return named(code, detail);
+    }
+    let (is_code, code, detail) = (code, code.to_owned(), detail.to_owned());
+    match is_code {
         "LOADING" => QueueFailure::Loading,
         "BUSY" => QueueFailure::Busy,
         "READONLY" => QueueFailure::ReadOnly,
@@ -197,6 +208,12 @@ mod tests {
             let expected = QueueFailure::Cluster { code: code.into() };
             assert_eq!(failure(&format!("-ERR {words} script: 1234, on @user_script:1.\r\n")), expected);
         }
+    }
+
+    #[test]
+    fn a_refused_exec_is_told_by_its_cause() {
+        let refused = failure("-EXECABORT Transaction discarded because of: NOPERM no exec\r\n");
+        assert_eq!(refused, QueueFailure::Forbidden { detail: "no exec".into() });
     }
 
     #[test]
