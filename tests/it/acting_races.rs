@@ -1,7 +1,12 @@
 //! What others do in the middle of a pass: their write stands, and ours is not made.
 
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
 use anyhow::Result;
 use salvage::pass::Mode;
+use salvage_core::act::LOOK_AGE_MAX;
 use salvage_core::report::Report;
 use salvage_tests::example::{Deck, Jobs, SlideJob, Video, VideoJob};
 use salvage_tests::rival::{Moment, Rival, Rivalled, once_at};
@@ -237,5 +242,29 @@ async fn a_look_that_fails_leads_to_no_act() -> Result<()> {
         assert!(report.judged_nothing(), "{down:?}");
         assert_eq!(story(&system.pass().await?, "s1"), "absent requeue applied", "nothing else was amiss");
     }
+    Ok(())
+}
+
+/// What came since the look under an older id, the script cannot know: so an act that begins long after it is not made,
+/// and the next pass, with a look of its own, makes it.
+#[tokio::test]
+async fn acts_stop_once_the_look_they_rest_on_is_old() -> Result<()> {
+    let system = running().await?;
+    for id in ["a", "b", "c"] {
+        lose_generation(&system, id).await?;
+    }
+    let hand = Rc::new(Cell::new(Duration::ZERO));
+    let ages = Rc::clone(&hand);
+    let rival = once_at(Moment::BeforeHold, async || {
+        ages.set(LOOK_AGE_MAX);
+        Ok(())
+    });
+    let report = system.run(&Rivalled::new(&system.host, rival).with_clock_hand(hand), Mode::Act).await?;
+    assert_eq!(source(&report, "slides/generation").requeued, 1, "{report:#?}");
+    let left = report.jobs.iter().filter(|job| job.outcome.is_none()).count();
+    assert_eq!((left, delayed(&system, "slide-generation").await?.len()), (2, 1), "{report:#?}");
+
+    let report = system.pass().await?;
+    assert_eq!(source(&report, "slides/generation").requeued, 2, "{report:#?}");
     Ok(())
 }

@@ -213,16 +213,26 @@ async fn a_key_of_a_wrong_type_is_named_before_anything_is_written() -> Result<(
     check_refused(&spoil, &fail("1"), &terms(), wrong).await
 }
 
+/// A requeue under `id` is refused before Redis is asked.
+async fn check_unfit(id: &str, why: &'static str) -> Result<()> {
+    let mut act = requeue("1");
+    act.places[0].entry_id = id.into();
+    if let Change::Requeue { entry_id, .. } = &mut act.change {
+        *entry_id = id.into();
+    }
+    check_refused(&[], &act, &terms(), QueueRefusal::Unfit { queue: QUEUE.into(), entry_id: id.into(), why })
+        .await
+}
+
 #[tokio::test]
 async fn an_id_named_like_a_key_of_bullmq_never_replaces_it() -> Result<()> {
-    let mut act = requeue("1");
-    act.places[0].entry_id = "meta".into();
-    if let Change::Requeue { entry_id, .. } = &mut act.change {
-        *entry_id = "meta".into();
-    }
-    let why = "the id is the name of one of BullMQ's own keys";
-    let unfit = QueueRefusal::Unfit { queue: QUEUE.into(), entry_id: "meta".into(), why };
-    check_refused(&[], &act, &terms(), unfit).await
+    check_unfit("meta", "the id is the name of one of BullMQ's own keys").await
+}
+
+#[tokio::test]
+async fn an_id_that_bullmqs_counter_would_reach_is_not_enqueued_under() -> Result<()> {
+    check_unfit("11", "BullMQ counts such ids out itself and would overwrite it; give the rule a letter")
+        .await
 }
 
 #[tokio::test]

@@ -41,6 +41,19 @@ async fn a_file_that_is_no_component_says_what_it_is() {
     assert!(line.ends_with("; build or copy it again") && !line.contains('\n'), "{line}");
 }
 
+/// A pipe would be waited for, for ever.
+#[tokio::test]
+async fn a_pipe_among_the_handlers_is_refused_and_not_waited_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let made = std::process::Command::new("mkfifo").arg(folder.path().join("a.wasm")).status();
+    assert!(made.expect("mkfifo").success());
+    let runtime = Runtime::start().expect("an engine");
+    let (limits, grants) = (Limits::default(), BTreeMap::new());
+    let loaded = Registry::load(&runtime, folder.path(), &limits, GrantsMode::Listed, &grants).await;
+    let why = loaded.reports()[0].why().expect("a reason");
+    assert!(why.contains("it is no regular file"), "{why}");
+}
+
 #[tokio::test]
 async fn a_component_of_another_world_is_named() {
     let other = "package a:b@1.0.0; interface greet { hello: func(); } world handler { export greet; }";

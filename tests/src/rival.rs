@@ -98,7 +98,7 @@ impl<'t> Rivalled<'t> {
                 looks: Cell::default(),
                 acts: Delivery::Told,
             },
-            clock: RivalledClock { rival, ahead: Duration::ZERO },
+            clock: RivalledClock { rival, ahead: Rc::default() },
         }
     }
 
@@ -124,6 +124,13 @@ impl<'t> Rivalled<'t> {
     /// The host's clock is ahead of everybody's.
     #[must_use]
     pub fn ahead_by(mut self, ahead: Duration) -> Self {
+        self.clock.ahead = Rc::new(Cell::new(ahead));
+        self
+    }
+
+    /// The host's clock is ahead by what this holds, which a rival may change as time goes on.
+    #[must_use]
+    pub fn with_clock_hand(mut self, ahead: Rc<Cell<Duration>>) -> Self {
         self.clock.ahead = ahead;
         self
     }
@@ -168,12 +175,12 @@ impl<'t> Outside for Rivalled<'t> {
 /// The machine's clock, or one ahead of it; the wait between the looks is the rival's.
 pub struct RivalledClock<'t> {
     rival: Rc<Rival<'t>>,
-    ahead: Duration,
+    ahead: Rc<Cell<Duration>>,
 }
 
 impl Clock for RivalledClock<'_> {
     fn now(&self) -> Duration {
-        MachineClock.now() + self.ahead
+        MachineClock.now() + self.ahead.get()
     }
     async fn sleep(&self, _: Duration) {
         (self.rival)(Moment::Settling).await;
