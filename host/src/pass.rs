@@ -30,7 +30,7 @@ use salvage_core::sighting::{QueueFailure, Sighting};
 
 pub use look::queue_names;
 
-use crate::ports::{Clock, Lease, Ledger, Outside, StoreFailure};
+use crate::ports::{Clock, Lease, Ledger, Outside, Queues, StoreFailure};
 use crate::stop::Stop;
 
 /// The scope of the one lease and fence of a deployment.
@@ -163,7 +163,10 @@ async fn under_lease<O: Outside>(
     let fence = ledger.raise_fence(SCOPE, &clock.token()).await?;
     let licence = Licence { pass_id: clock.token(), fence, trusted };
     let pass = Pass { outside, settings, stop, licence: Some(licence.clone()) };
-    let body = pass.body().await?;
+    let body = pass.body().await;
+    // Once more, for a pass that ended early.
+    outside.queues().remove_copies().await;
+    let body = body?;
     let sources = reporting::count(&body);
     ledger.pass_ended(&licence.pass_id, clock.now() - began, &sources).await?;
     Ok((licence, body))
@@ -192,10 +195,12 @@ impl<O: Outside> Pass<'_, O> {
         if let Some(licence) = &self.licence {
             self.outside.ledger().pass_began(&licence.pass_id, &licence.fence, gathered.now).await?;
         }
-        let first = self.look(&gathered.sources).await;
+        let first = self.look(&gathered.sources, &gathered.candidates).await;
         let mut known = self.know(&gathered.sources, first).await?;
         let judged = self.judge(&gathered.sources, &gathered.candidates, &known).await?;
-        let stalled = self.stalled(&gathered.sources, &known).await?;
+        let stalled = self.stalled(&gathered.sources, &known).await;
+        self.outside.queues().remove_copies().await;
+        let stalled = stalled?;
         let corroborated = self.corroborate(&gathered, &known, &judged).await?;
         known.scan = judged.scan;
         let pairs = gathered.candidates.iter().cloned().zip(judged.sightings);

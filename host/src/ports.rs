@@ -15,7 +15,7 @@ use salvage_core::manifest::HandlerManifest;
 use salvage_core::outcome::Outcome;
 use salvage_core::report::SourceCounts;
 use salvage_core::sighting::{QueueFailure, Residue};
-use salvage_core::snapshot::{Snapshot, Stalled};
+use salvage_core::snapshot::{IdsCopy, IdsPage, Snapshot, Stalled};
 use salvage_core::source::{ResolvedSource, SourceName, Standing};
 
 /// Everything a pass needs of the outside, under one name.
@@ -84,13 +84,55 @@ pub trait Lease {
     async fn release(&self, owner: &str) -> Result<bool, QueueFailure>;
 }
 
+/// What a look at the queues is to find out, and what it may do for it.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask<'a> {
+    /// The queues whose guards are read, and some of their active entries.
+    pub queues: &'a BTreeSet<String>,
+    /// Those among them whose ids are wanted, in all six states.
+    pub wanted: &'a BTreeSet<String>,
+    /// If each of these jobs, given by its places, is found by its id, then no ids are wanted after all; none if ids are
+    /// wanted in any case.
+    pub jobs: &'a [Vec<Place>],
+    /// Names the copies this look may make in Redis; `None` if it may write nothing.
+    pub copies: Option<&'a str>,
+}
+
+impl<'a> Ask<'a> {
+    /// For the guards alone.
+    #[must_use]
+    pub fn guards(queues: &'a BTreeSet<String>) -> Self {
+        const NONE: &BTreeSet<String> = &BTreeSet::new();
+        Self { queues, wanted: NONE, jobs: &[], copies: None }
+    }
+
+    /// For all ids of all these queues, without writing anything.
+    #[must_use]
+    pub const fn ids(queues: &'a BTreeSet<String>) -> Self {
+        Self { queues, wanted: queues, jobs: &[], copies: None }
+    }
+}
+
 /// The queues, as they are in Redis.
 pub trait Queues {
-    /// Reads the ids of all six states of every queue at one instant. One reading per queue asked for.
+    /// Reads all queues at one instant, as cheaply as what is asked for allows. One reading per queue.
+    ///
+    /// May leave copies of ids in Redis if the ask allows it, see [`Self::remove_copies`].
     ///
     /// # Errors
     /// If there is no complete snapshot. What is wrong with one queue alone is a flaw of its reading, not an error.
-    async fn snapshot(&self, queues: &BTreeSet<String>) -> Result<Snapshot, QueueFailure>;
+    async fn snapshot(&self, ask: &Ask<'_>) -> Result<Snapshot, QueueFailure>;
+
+    /// A part of what a snapshot left in a copy: `count` ids from position `from` on, or as many as there are. A copy that
+    /// is not whole any more is a flaw of the page.
+    ///
+    /// # Errors
+    /// If Redis did not answer.
+    async fn page(&self, copy: &IdsCopy, from: usize, count: usize)
+    -> Result<IdsPage<'static>, QueueFailure>;
+
+    /// Removes all copies that snapshots of this process left in Redis. If that fails it is logged: they expire.
+    async fn remove_copies(&self);
 
     /// Reads `data` of each entry, in the order of `entry_ids`; `None` where it is gone. At most a page at a time.
     ///
@@ -98,11 +140,17 @@ pub trait Queues {
     /// If any of them could not be read.
     async fn payloads(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<Option<String>>, QueueFailure>;
 
-    /// Whether each entry is in any scheduled state of its queue, at one instant.
+    /// Whether each entry is in any scheduled state of its queue, at one instant. `copies` names the copies that may be made
+    /// for it, as in [`Ask::copies`].
     ///
     /// # Errors
     /// If any of them could not be read.
-    async fn are_listed(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<bool>, QueueFailure>;
+    async fn are_listed(
+        &self,
+        queue: &str,
+        entry_ids: &[String],
+        copies: Option<&str>,
+    ) -> Result<Vec<bool>, QueueFailure>;
 
     /// What each job left behind, over all its places; in the order of `jobs`.
     ///

@@ -8,14 +8,14 @@ use anyhow::{Context, Result};
 use futures_util::future::LocalBoxFuture;
 use salvage::clock::MachineClock;
 use salvage::host::Host;
-use salvage::ports::{Answer, Handlers, LoadedDomain, Outside, Question, QueueTerms, Queues};
+use salvage::ports::{Answer, Ask, Handlers, LoadedDomain, Outside, Question, QueueTerms, Queues};
 use salvage::postgres::Postgres;
 use salvage::redis::{RedisLease, RedisQueues};
 use salvage::wasm::Registry;
 use salvage_core::act::{Act, Place, ScriptAnswer};
 use salvage_core::lease::Fence;
 use salvage_core::sighting::{QueueFailure, Residue};
-use salvage_core::snapshot::{Snapshot, Stalled, State};
+use salvage_core::snapshot::{IdsCopy, IdsPage, Snapshot, Stalled, State};
 use salvage_tests::rival::{Moment, Rival, Rivalled};
 use salvage_tests::services::redis_url;
 use salvage_tests::system::System;
@@ -233,9 +233,20 @@ pub(crate) struct WatchedQueues<'t> {
 }
 
 impl Queues for WatchedQueues<'_> {
-    async fn snapshot(&self, queues: &BTreeSet<String>) -> Result<Snapshot, QueueFailure> {
-        self.calls.borrow_mut().push(Call::Snapshot(queues.clone()));
-        self.inner.snapshot(queues).await
+    async fn snapshot(&self, ask: &Ask<'_>) -> Result<Snapshot, QueueFailure> {
+        self.calls.borrow_mut().push(Call::Snapshot(ask.queues.clone()));
+        self.inner.snapshot(ask).await
+    }
+    async fn page(
+        &self,
+        copy: &IdsCopy,
+        from: usize,
+        count: usize,
+    ) -> Result<IdsPage<'static>, QueueFailure> {
+        self.inner.page(copy, from, count).await
+    }
+    async fn remove_copies(&self) {
+        self.inner.remove_copies().await;
     }
     async fn payloads(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<Option<String>>, QueueFailure> {
         if self.failing_payloads.get() {
@@ -247,8 +258,13 @@ impl Queues for WatchedQueues<'_> {
         self.calls.borrow_mut().push(call);
         payloads
     }
-    async fn are_listed(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<bool>, QueueFailure> {
-        self.inner.are_listed(queue, entry_ids).await
+    async fn are_listed(
+        &self,
+        queue: &str,
+        entry_ids: &[String],
+        copies: Option<&str>,
+    ) -> Result<Vec<bool>, QueueFailure> {
+        self.inner.are_listed(queue, entry_ids, copies).await
     }
     async fn residues(&self, jobs: &[Vec<Place>]) -> Result<Vec<Residue>, QueueFailure> {
         self.calls.borrow_mut().push(Call::Residues(jobs.len()));

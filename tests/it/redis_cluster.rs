@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use salvage::ports::{Lease, Queues};
+use salvage::ports::{Ask, Lease, Queues};
 use salvage::redis::{RedisQueues, RedisSettings, Servers};
 use salvage_core::lease::LeaseAnswer;
 use salvage_core::report::LeaseState;
@@ -57,7 +57,7 @@ impl World {
     /// What a snapshot says while the cluster is in trouble.
     async fn look_in_vain(&self) -> QueueFailure {
         let queues = [QUEUE.to_owned()].into();
-        self.system.host.queues.snapshot(&queues).await.expect_err("the slot is not served")
+        self.system.host.queues.snapshot(&Ask::ids(&queues)).await.expect_err("the slot is not served")
     }
 
     async fn recovers(&self, id: &str) -> Result<()> {
@@ -115,7 +115,8 @@ async fn a_node_of_a_cluster_is_no_single_server() -> Result<()> {
     let cluster = Cluster::start(3)?;
     let other = (cluster.owner("{bull}")? + 1) % 3;
     let queues = crate::redis_world::queues(&cluster.urls()[other], "{bull}")?;
-    let failure = queues.snapshot(&[QUEUE.to_owned()].into()).await.expect_err("it is another node's slot");
+    let asked = [QUEUE.to_owned()].into();
+    let failure = queues.snapshot(&Ask::ids(&asked)).await.expect_err("it is another node's slot");
     assert_eq!(failure, cluster_error("MOVED"));
     Ok(())
 }

@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use salvage::ports::Queues;
+use salvage::ports::{Ask, Queues};
 use salvage_core::act::ScriptAnswer;
 use salvage_core::sighting::QueueFailure;
 use salvage_tests::services::Redis;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::redis_world::{QUEUE, World, queues, queues_within, requeue, terms};
+use crate::redis_world::{QUEUE, World, named, queues, queues_within, requeue, terms};
 
 /// What becomes of one connection's first request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,10 +75,10 @@ async fn a_reply_that_breaks_half_way_is_no_snapshot() -> Result<()> {
     world.arrange(&["SET @:slide-generation:id 1", "RPUSH @:slide-generation:wait w1 w2 w3"]).await?;
     let proxy = Proxy::before(&world.url, [Fate::ReplyHalved]).await?;
     let queues = queues(&proxy.url(), &world.prefix)?;
-    let asked = [QUEUE.to_owned()].into();
-    let failure = queues.snapshot(&asked).await.expect_err("only half of it came");
+    let asked = named(&[QUEUE]);
+    let failure = queues.snapshot(&Ask::ids(&asked)).await.expect_err("only half of it came");
     assert!(matches!(failure, QueueFailure::Dropped { .. }), "{failure:?}");
-    assert_eq!(queues.snapshot(&asked).await?.ids_total(), 3);
+    assert_eq!(queues.snapshot(&Ask::ids(&asked)).await?.ids_total(), 3);
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use salvage::ports::{Lease, Queues};
+use salvage::ports::{Ask, Lease, Queues};
 use salvage::redis::{RedisQueues, RedisSettings, Servers};
 use salvage_core::report::LeaseState;
 use salvage_core::sighting::QueueFailure;
@@ -24,7 +24,7 @@ fn watched(nodes: Vec<String>, master_name: &str, url: Option<String>) -> RedisS
 /// Asks once; whether it was answered.
 async fn asked(settings: &RedisSettings) -> Result<(), QueueFailure> {
     let queues = RedisQueues::new(settings).expect("sound settings");
-    queues.snapshot(&[].into()).await.map(drop)
+    queues.snapshot(&Ask::guards(&[].into())).await.map(drop)
 }
 
 #[tokio::test]

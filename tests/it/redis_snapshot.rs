@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-use salvage::ports::Queues;
+use salvage::ports::{Ask, Queues};
 use salvage_core::sighting::QueueFailure;
 use salvage_core::snapshot::{Flaw, Stalled, State};
 use salvage_tests::bullmq::{BULLMQ_5, BULLMQ_6, BullMq};
 use salvage_tests::services::{MARKER_PASSWORD, Redis, RedisOptions};
 use serde_json::json;
 
-use crate::redis_world::{OTHER, QUEUE, World, fence, queues};
+use crate::redis_world::{OTHER, QUEUE, World, fence, named, queues};
 
 #[tokio::test]
 async fn all_states_of_all_queues_are_read() -> Result<()> {
@@ -160,13 +160,13 @@ async fn entries_are_found_in_every_state_few_or_many_at_once() -> Result<()> {
         .await?;
     let few = ["w1", "gone", "p1", "a1", "d1", "done", "r1", "c1"].map(str::to_owned);
     let expected = [true, false, true, true, true, false, true, true];
-    assert_eq!(world.queues.are_listed(QUEUE, &few).await?, expected);
+    assert_eq!(world.queues.are_listed(QUEUE, &few, None).await?, expected);
     let many: Vec<String> = few.iter().cycle().take(40).cloned().collect();
-    assert_eq!(world.queues.are_listed(QUEUE, &many).await?, expected.repeat(5));
+    assert_eq!(world.queues.are_listed(QUEUE, &many, None).await?, expected.repeat(5));
 
     world.arrange(&["DEL @:slide-generation:active", "SET @:slide-generation:active spoilt"]).await?;
     for ids in [&few[..], &many[..]] {
-        let failure = world.queues.are_listed(QUEUE, ids).await.expect_err("one list cannot be read");
+        let failure = world.queues.are_listed(QUEUE, ids, None).await.expect_err("one list cannot be read");
         assert!(matches!(&failure, QueueFailure::WrongType { .. }), "{failure:?}");
     }
     Ok(())
@@ -227,11 +227,11 @@ async fn credentials_are_told_apart_from_a_dead_server() -> Result<()> {
     let without = format!("redis://127.0.0.1:{}", server.port());
     let wrong = format!("redis://:{MARKER_PASSWORD}-not@127.0.0.1:{}", server.port());
     for (url, code) in [(without, "NOAUTH"), (wrong, "WRONGPASS")] {
-        let failure = queues(&url, "bull")?.snapshot(&BTreeSet::new()).await.expect_err(code);
+        let failure = queues(&url, "bull")?.snapshot(&Ask::ids(&BTreeSet::new())).await.expect_err(code);
         assert_eq!(failure, QueueFailure::Credentials { code: code.into() });
         assert!(!failure.to_string().contains(MARKER_PASSWORD), "{failure}");
     }
-    queues(&server.url(), "bull")?.snapshot(&BTreeSet::new()).await?;
+    queues(&server.url(), "bull")?.snapshot(&Ask::ids(&BTreeSet::new())).await?;
     Ok(())
 }
 
@@ -244,7 +244,7 @@ async fn a_command_that_may_not_be_run_spoils_the_whole_snapshot() -> Result<()>
     for forbidden in ["info", "time", "lrange", "zrange"] {
         world.arrange(&[&format!("ACL SETUSER salvage reset on >secret ~* +@all -{forbidden}")]).await?;
         let queues = queues(&url, &world.prefix)?;
-        let failure = queues.snapshot(&[QUEUE.to_owned()].into()).await.expect_err(forbidden);
+        let failure = queues.snapshot(&Ask::ids(&named(&[QUEUE]))).await.expect_err(forbidden);
         assert!(matches!(&failure, QueueFailure::Forbidden { .. }), "{failure:?}");
     }
     Ok(())
@@ -282,8 +282,9 @@ async fn commands_are_counted_one_by_one() -> Result<()> {
     world.snapshot(&[QUEUE]).await?;
     let one = world.queues.commands_sent();
     world.snapshot(&[QUEUE, OTHER]).await?;
-    let per_queue = 13;
-    assert_eq!(one, 4 + per_queue, "MULTI, TIME, INFO and EXEC, and those of the queue");
-    assert_eq!(world.queues.commands_sent() - one, 4 + 2 * per_queue);
+    let (lengths, per_queue) = (6, 19);
+    let once = ["INFO", "MULTI", "TIME", "INFO", "EXEC"].len() as u64;
+    assert_eq!(one, once + lengths + per_queue);
+    assert_eq!(world.queues.commands_sent() - one, once + 2 * (lengths + per_queue));
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Result;
-use salvage::ports::{Jobs, Queues, StoreFailure};
+use salvage::ports::{Ask, Jobs, Queues, StoreFailure};
 use salvage::postgres::{Pooler, Postgres};
 use salvage::redis::{InvalidSettings, RedisQueues, RedisSettings, TlsFiles};
 use salvage_core::sighting::QueueFailure;
@@ -25,7 +25,7 @@ fn trusting(url: &str, ca: Option<&Path>, identity: Option<&Certificates>) -> Re
 /// Asks once; whether it was answered.
 async fn asked(settings: &RedisSettings) -> Result<(), QueueFailure> {
     let queues = RedisQueues::new(settings).expect("sound settings");
-    queues.snapshot(&BTreeSet::new()).await.map(drop)
+    queues.snapshot(&Ask::guards(&BTreeSet::new())).await.map(drop)
 }
 
 #[tokio::test]

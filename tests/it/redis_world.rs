@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use redis::aio::MultiplexedConnection;
-use salvage::ports::{QueueTerms, Queues};
+use salvage::ports::{Ask, QueueTerms, Queues};
 use salvage::redis::{RedisQueues, RedisSettings};
 use salvage_core::act::{Act, Change, Place, ScriptAnswer};
 use salvage_core::candidate::{Candidate, LiveStatus, RowToken};
@@ -78,7 +78,7 @@ impl World {
     }
 
     pub(crate) async fn snapshot(&self, queues: &[&str]) -> Result<Snapshot, QueueFailure> {
-        self.queues.snapshot(&queues.iter().map(|&queue| queue.to_owned()).collect()).await
+        self.queues.snapshot(&Ask::ids(&named(queues))).await
     }
 
     pub(crate) async fn reading(&self) -> Result<QueueReading> {
@@ -89,6 +89,10 @@ impl World {
     pub(crate) async fn act(&self, act: &Act) -> Result<ScriptAnswer, QueueFailure> {
         self.queues.act(act, &terms()).await
     }
+}
+
+pub(crate) fn named(queues: &[&str]) -> BTreeSet<String> {
+    queues.iter().map(|&queue| queue.to_owned()).collect()
 }
 
 pub(crate) fn queues(url: &str, prefix: &str) -> Result<RedisQueues> {

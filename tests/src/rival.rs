@@ -11,7 +11,8 @@ use jiff::Timestamp;
 use salvage::clock::MachineClock;
 use salvage::host::Host;
 use salvage::ports::{
-    Census, Clock, Hold, JobInputs, Jobs, LoadedDomain, Misfit, Outside, QueueTerms, Queues, StoreFailure,
+    Ask, Census, Clock, Hold, JobInputs, Jobs, LoadedDomain, Misfit, Outside, QueueTerms, Queues,
+    StoreFailure,
 };
 use salvage::postgres::{Held, Postgres};
 use salvage::redis::{RedisLease, RedisQueues};
@@ -21,7 +22,7 @@ use salvage_core::candidate::{LiveRow, RowToken};
 use salvage_core::lease::Fence;
 use salvage_core::ledger::Entry;
 use salvage_core::sighting::{QueueFailure, Residue};
-use salvage_core::snapshot::{Snapshot, Stalled};
+use salvage_core::snapshot::{IdsCopy, IdsPage, Snapshot, Stalled};
 use salvage_core::source::ResolvedSource;
 
 /// A moment of a pass at which others may act.
@@ -31,6 +32,8 @@ pub enum Moment {
     BeforeFirstLook,
     /// A snapshot was taken; its payloads are not read yet.
     AfterLook(u32),
+    /// A page of a snapshot's copy is about to be read; counted over the whole pass.
+    BeforePage(u32),
     /// Between the two looks.
     Settling,
     /// Before the act's transaction opens.
@@ -96,6 +99,7 @@ impl<'t> Rivalled<'t> {
                 inner: &host.queues,
                 rival: Rc::clone(&rival),
                 looks: Cell::default(),
+                pages: Cell::default(),
                 acts: Delivery::Told,
             },
             clock: RivalledClock { rival, ahead: Rc::default() },
@@ -198,24 +202,43 @@ pub struct RivalledQueues<'t> {
     inner: &'t RedisQueues,
     rival: Rc<Rival<'t>>,
     looks: Cell<u32>,
+    pages: Cell<u32>,
     acts: Delivery,
 }
 
 impl Queues for RivalledQueues<'_> {
-    async fn snapshot(&self, queues: &BTreeSet<String>) -> Result<Snapshot, QueueFailure> {
+    async fn snapshot(&self, ask: &Ask<'_>) -> Result<Snapshot, QueueFailure> {
         if self.looks.get() == 0 {
             (self.rival)(Moment::BeforeFirstLook).await;
         }
-        let snapshot = self.inner.snapshot(queues).await;
+        let snapshot = self.inner.snapshot(ask).await;
         self.looks.set(self.looks.get() + 1);
         (self.rival)(Moment::AfterLook(self.looks.get())).await;
         snapshot
     }
+    async fn page(
+        &self,
+        copy: &IdsCopy,
+        from: usize,
+        count: usize,
+    ) -> Result<IdsPage<'static>, QueueFailure> {
+        self.pages.set(self.pages.get() + 1);
+        (self.rival)(Moment::BeforePage(self.pages.get())).await;
+        self.inner.page(copy, from, count).await
+    }
+    async fn remove_copies(&self) {
+        self.inner.remove_copies().await;
+    }
     async fn payloads(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<Option<String>>, QueueFailure> {
         self.inner.payloads(queue, entry_ids).await
     }
-    async fn are_listed(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<bool>, QueueFailure> {
-        self.inner.are_listed(queue, entry_ids).await
+    async fn are_listed(
+        &self,
+        queue: &str,
+        entry_ids: &[String],
+        copies: Option<&str>,
+    ) -> Result<Vec<bool>, QueueFailure> {
+        self.inner.are_listed(queue, entry_ids, copies).await
     }
     async fn residues(&self, jobs: &[Vec<Place>]) -> Result<Vec<Residue>, QueueFailure> {
         self.inner.residues(jobs).await

@@ -1,8 +1,9 @@
 //! Builders for tests: small sources and candidates that read as what they are.
 
 use crate::candidate::{Candidate, LiveStatus, RowToken};
+use crate::lookup::Lookup;
 use crate::manifest::{IdTemplate, JobType, QueueRule, Source, TableMapping};
-use crate::snapshot::{QueueReading, Server, Snapshot, State};
+use crate::snapshot::{IdsPage, QueueReading, Server, Snapshot, State};
 use crate::source::{ColumnTypes, IdKind, ResolvedSource, SourceName, Standing};
 
 /// A source over table `name`, with one restart-safe type `T` and (queue, rule) pairs; the payload key is `jobId`.
@@ -74,11 +75,14 @@ pub(crate) fn candidate(source: usize, id: &str) -> Candidate {
 
 /// A healthy queue that holds these entries.
 pub(crate) fn queue(entries: &[(State, &str)]) -> QueueReading {
-    let mut reading = QueueReading { has_meta: true, id_counter: Some(100), ..QueueReading::default() };
-    for (state, id) in entries {
-        reading.ids.entry(*state).or_default().push((*id).into());
+    let ids_of = |state| entries.iter().filter(move |(of, _)| *of == state).map(|(_, id)| (*id).to_owned());
+    QueueReading {
+        has_meta: true,
+        id_counter: Some(100),
+        ids: State::ALL.into_iter().map(|state| (state, ids_of(state).collect())).collect(),
+        lengths: State::ALL.into_iter().map(|state| (state, ids_of(state).count())).collect(),
+        ..QueueReading::default()
     }
-    reading
 }
 
 /// A healthy master that holds these queues.
@@ -87,6 +91,7 @@ pub(crate) fn snapshot(queues: Vec<(&str, QueueReading)>) -> Snapshot {
         at_ms: 1_000_000,
         server: server(),
         queues: queues.into_iter().map(|(name, reading)| (name.to_owned(), reading)).collect(),
+        found: None,
     }
 }
 
@@ -99,4 +104,19 @@ pub(crate) fn server() -> Server {
         evicted_keys: 0,
         maxmemory_policy: "noeviction".into(),
     }
+}
+
+/// The direct look-up of everything that came with a snapshot.
+pub(crate) fn seen<'a>(
+    sources: &'a [ResolvedSource],
+    candidates: &'a [Candidate],
+    snapshot: &Snapshot,
+) -> Lookup<'a> {
+    let mut lookup = Lookup::new(sources, candidates);
+    for (queue, reading) in &snapshot.queues {
+        for (state, ids) in &reading.ids {
+            lookup.see(queue, *state, &IdsPage { ids: ids.into(), flaw: None });
+        }
+    }
+    lookup
 }

@@ -1,5 +1,8 @@
 //! Property: whatever jobs do while we read, one that is there all the time is never judged absent; and reading state by
 //! state, which looks just as careful, fails the same property.
+//!
+//! What came at one instant is read a page at a time, twice, and jobs go on moving between the pages, as they do while the
+//! host pages a copy. Only what is read does not move.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet};
@@ -9,10 +12,10 @@ use proptest::test_runner::{Config, TestError, TestRunner};
 
 use crate::candidate::Candidate;
 use crate::fixtures::{candidate, queue, snapshot, source};
-use crate::lookup::direct;
+use crate::lookup::Lookup;
 use crate::scan::{Entry, Scan};
 use crate::sighting::Sighting;
-use crate::snapshot::{QueueReading, Snapshot, State};
+use crate::snapshot::{IdsPage, QueueReading, Snapshot, State};
 use crate::source::{IdKind, ResolvedSource};
 
 const QUEUES: [&str; 2] = ["a", "b"];
@@ -109,7 +112,7 @@ fn histories(rooms: Rooms) -> impl Strategy<Value = (World, Vec<Vec<Step>>)> {
     let world = (0_usize..2, states(), prop_oneof![Just("slide-7"), Just(OLD_ID)]).prop_map(
         |(queue, state, entry_id)| World { places: vec![(queue, state)], entry_id, neighbour: None },
     );
-    let steps = proptest::collection::vec(proptest::collection::vec(steps(), 0..3), 16);
+    let steps = proptest::collection::vec(proptest::collection::vec(steps(), 0..3), 24);
     (world, steps).prop_map(move |(world, mut steps)| {
         if rooms == Rooms::OneForOldIds && world.entry_id == OLD_ID {
             let stays = |step: &Step| !matches!(step, Step::Job(Move::ToOtherQueue(_)));
@@ -160,14 +163,15 @@ impl Reader {
         let early = self.atomic();
         let was_there = |entry: &Entry| early.queues[&entry.queue].entries().any(|(_, id)| id == entry.id);
         let late = self.atomic();
-        judge(&late, |entry| Some(if was_there(entry) { payload(entry) } else { "null" }), |_| true)
+        judge(&late, || {}, |entry| Some(if was_there(entry) { payload(entry) } else { "null" }), |_| true)
     }
 }
 
 /// The host's own procedure over a snapshot: look up by id, then by the payloads that `read` finds, and look again at an
-/// entry that has lost its own.
+/// entry that has lost its own. `turn` is called before each page of ids.
 fn judge<'p>(
     snapshot: &Snapshot,
+    mut turn: impl FnMut(),
     mut read: impl FnMut(&Entry) -> Option<&'p str>,
     mut is_listed: impl FnMut(&Entry) -> bool,
 ) -> Sighting {
@@ -175,16 +179,34 @@ fn judge<'p>(
     let sources: Vec<ResolvedSource> = vec![source("slides", IdKind::Text, &rules)];
     let candidates: Vec<Candidate> = vec![candidate(0, "7")];
     let accepted = BTreeSet::new();
-    let sightings = direct(&sources, &candidates, snapshot);
-    let mut scan = Scan::new(&sources, &candidates, sightings, &accepted);
-    for name in scan.queues() {
-        for entry in scan.entries(&name, snapshot, &HashSet::new()) {
+    let mut lookup = Lookup::new(&sources, &candidates);
+    for (name, state, page) in pages(snapshot, |_| true) {
+        turn();
+        lookup.see(name, state, &page);
+    }
+    let mut scan = Scan::new(lookup, &accepted);
+    let wanted = scan.queues();
+    for (name, state, page) in pages(snapshot, |name| wanted.contains(name)) {
+        turn();
+        scan.turn(name, &page);
+        for entry in scan.entries(name, state, &page.ids, &HashSet::new()) {
             if scan.read(&entry, read(&entry)) {
                 scan.looked_again(&entry, is_listed(&entry));
             }
         }
     }
     scan.finish(snapshot, &BTreeSet::new()).sightings.remove(0)
+}
+
+/// Every id of these queues on a page of its own, `active` last in each.
+fn pages(snapshot: &Snapshot, is_wanted: impl Fn(&str) -> bool) -> Vec<(&str, State, IdsPage<'static>)> {
+    let page = |id: &str| IdsPage { ids: vec![id.to_owned()].into(), flaw: None };
+    let queues = snapshot.queues.iter().filter(|(name, _)| is_wanted(name));
+    queues
+        .flat_map(|(name, reading)| {
+            reading.entries().map(move |(state, id)| (name.as_str(), state, page(id)))
+        })
+        .collect()
 }
 
 fn payload(entry: &Entry) -> &'static str {
@@ -202,7 +224,10 @@ fn judged_absent(history: (World, Vec<Vec<Step>>), look: fn(&mut Reader) -> Snap
     let snapshot = look(&mut reader);
     let reader = RefCell::new(reader);
     let holds = |entry: &Entry| reader.borrow_mut().next().holds(entry);
-    let sighting = judge(&snapshot, |entry| holds(entry).then(|| payload(entry)), holds);
+    let turn = || {
+        reader.borrow_mut().next();
+    };
+    let sighting = judge(&snapshot, turn, |entry| holds(entry).then(|| payload(entry)), holds);
     matches!(sighting, Sighting::Absent { .. })
 }
 

@@ -3,13 +3,15 @@
 //! It runs over the snapshot's ids once, not over the candidates: each id is taken apart by every rule of its queue and
 //! brought into the column's form, so a UUID in capitals finds its row. An id that fits the rules of two sources counts
 //! as present for both.
+//!
+//! The ids pass by a page at a time and are not kept: what this takes grows with the candidates, not with the queues.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::candidate::Candidate;
 use crate::manifest::QueueRule;
 use crate::sighting::Sighting;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Flaw, IdsPage, State};
 use crate::source::ResolvedSource;
 
 /// The rules under which a queue's entries may belong to sources: (index of the source, its rule).
@@ -49,27 +51,99 @@ impl<'a> CandidateIndex<'a> {
     }
 }
 
-/// The sighting of each candidate that the snapshot holds under a current rule; `None` where it is unresolved.
-#[must_use]
-pub fn direct(
-    sources: &[ResolvedSource],
-    candidates: &[Candidate],
-    snapshot: &Snapshot,
-) -> Vec<Option<Sighting>> {
-    let index = CandidateIndex::new(sources.len(), candidates);
-    let mut sightings = vec![None; candidates.len()];
-    for (queue, rules) in rules_by_queue(sources) {
-        let Some(reading) = snapshot.queues.get(queue) else { continue };
-        for (state, entry_id) in reading.entries() {
+/// Row ids kept per source and queue as a sample of whose jobs a queue holds (see `epoch`, corroboration).
+pub const SAMPLE_MAX: usize = 50;
+
+/// Row ids by queue.
+pub type Sample = BTreeMap<String, BTreeSet<String>>;
+
+/// A direct look-up under way: it is fed the snapshot's ids, a page at a time, and keeps only what concerns candidates.
+#[derive(Debug)]
+pub struct Lookup<'a> {
+    pub(crate) sources: &'a [ResolvedSource],
+    pub(crate) candidates: &'a [Candidate],
+    pub(crate) index: CandidateIndex<'a>,
+    pub(crate) rules: RulesByQueue<'a>,
+    /// One per candidate; `None` where it is unresolved.
+    pub(crate) sightings: Vec<Option<Sighting>>,
+    unresolved: usize,
+    /// The first flaw of each queue that showed only when its ids were read.
+    flaws: BTreeMap<String, Flaw>,
+    /// Per source.
+    by_rule: Vec<Sample>,
+}
+
+impl<'a> Lookup<'a> {
+    /// Begins with every candidate unresolved.
+    #[must_use]
+    pub fn new(sources: &'a [ResolvedSource], candidates: &'a [Candidate]) -> Self {
+        Self {
+            sources,
+            candidates,
+            index: CandidateIndex::new(sources.len(), candidates),
+            rules: rules_by_queue(sources),
+            sightings: vec![None; candidates.len()],
+            unresolved: candidates.len(),
+            flaws: BTreeMap::new(),
+            by_rule: vec![Sample::new(); sources.len()],
+        }
+    }
+
+    /// Takes in a page of a queue's ids. What lists a candidate counts, whatever flaw the page has.
+    pub fn see(&mut self, queue: &str, state: State, page: &IdsPage<'_>) {
+        self.doubt(queue, page.flaw.as_ref());
+        let Some(rules) = self.rules.get(queue).cloned() else { return };
+        for entry_id in page.ids.iter() {
             for &(source, rule) in &rules {
-                let row_id =
-                    rule.job_id.extract(entry_id).and_then(|text| sources[source].id_kind.normalise(text));
-                if let Some(position) = row_id.and_then(|id| index.get(source, &id)) {
-                    sightings[position]
-                        .get_or_insert_with(|| Sighting::Scheduled { queue: queue.to_owned(), state });
+                let text = rule.job_id.extract(entry_id);
+                let Some(row_id) = text.and_then(|text| self.sources[source].id_kind.canonical(text)) else {
+                    continue;
+                };
+                if let Some(position) = self.index.get(source, &row_id) {
+                    self.found(position, queue, state);
+                }
+                let sample = &mut self.by_rule[source];
+                if sample.get(queue).is_none_or(|ids| ids.len() < SAMPLE_MAX) {
+                    sample.entry(queue.to_owned()).or_default().insert(row_id.into_owned());
                 }
             }
         }
     }
-    sightings
+
+    /// Whether any candidate is still unresolved.
+    #[must_use]
+    pub const fn is_needed(&self) -> bool {
+        self.unresolved > 0
+    }
+
+    /// How many candidates are still unresolved.
+    #[must_use]
+    pub const fn unresolved(&self) -> usize {
+        self.unresolved
+    }
+
+    /// Row ids that entries name by a current rule, per source: at most [`SAMPLE_MAX`] of each queue.
+    #[must_use]
+    pub fn take_sample(&mut self) -> Vec<Sample> {
+        std::mem::replace(&mut self.by_rule, vec![Sample::new(); self.sources.len()])
+    }
+
+    pub(crate) fn found(&mut self, position: usize, queue: &str, state: State) {
+        let sighting = &mut self.sightings[position];
+        if sighting.is_none() {
+            *sighting = Some(Sighting::Scheduled { queue: queue.to_owned(), state });
+            self.unresolved -= 1;
+        }
+    }
+
+    pub(crate) fn doubt(&mut self, queue: &str, flaw: Option<&Flaw>) {
+        if let Some(flaw) = flaw {
+            self.flaws.entry(queue.to_owned()).or_insert_with(|| flaw.clone());
+        }
+    }
+
+    /// The flaw of a queue that showed only when its ids were read.
+    pub(crate) fn late_flaw(&self, queue: &str) -> Option<&Flaw> {
+        self.flaws.get(queue)
+    }
 }

@@ -16,15 +16,12 @@ use serde::Serialize;
 use serde_json::{Map, Number, Value};
 
 use crate::candidate::Candidate;
-use crate::lookup::{CandidateIndex, RulesByQueue, rules_by_queue};
+use crate::lookup::{Lookup, SAMPLE_MAX, Sample};
 use crate::manifest::QueueRule;
 use crate::payload::wanted_keys;
 use crate::sighting::{Doubt, EntryFault, QueueFailure, Residue, Sighting};
-use crate::snapshot::{Flaw, Snapshot, State};
+use crate::snapshot::{Flaw, IdsPage, Snapshot, State};
 use crate::source::ResolvedSource;
-
-/// Row ids from payloads kept per source as a sample of whose jobs these queues hold (see `epoch`, corroboration).
-pub const SAMPLE_MAX: usize = 50;
 
 /// What a scan saw, for the report and the ledger.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -53,12 +50,8 @@ pub struct Entry {
 /// A scan under way.
 #[derive(Debug)]
 pub struct Scan<'a> {
-    sources: &'a [ResolvedSource],
-    candidates: &'a [Candidate],
-    index: CandidateIndex<'a>,
-    rules: RulesByQueue<'a>,
+    lookup: Lookup<'a>,
     accepted: &'a BTreeSet<(String, String)>,
-    sightings: Vec<Option<Sighting>>,
     /// The first unreadable entry of each queue: enough to name one.
     unreadable: BTreeMap<String, (String, EntryFault)>,
     named: Vec<BTreeMap<String, String>>,
@@ -68,50 +61,43 @@ pub struct Scan<'a> {
 impl<'a> Scan<'a> {
     /// Begins with what the direct look-up found. `accepted` are entries the operator marked as harmless.
     #[must_use]
-    pub fn new(
-        sources: &'a [ResolvedSource],
-        candidates: &'a [Candidate],
-        sightings: Vec<Option<Sighting>>,
-        accepted: &'a BTreeSet<(String, String)>,
-    ) -> Self {
+    pub fn new(lookup: Lookup<'a>, accepted: &'a BTreeSet<(String, String)>) -> Self {
         Self {
-            sources,
-            candidates,
-            index: CandidateIndex::new(sources.len(), candidates),
-            rules: rules_by_queue(sources),
+            named: vec![BTreeMap::new(); lookup.sources.len()],
+            lookup,
             accepted,
-            sightings,
             unreadable: BTreeMap::new(),
-            named: vec![BTreeMap::new(); sources.len()],
             counts: ScanCounts::default(),
         }
     }
 
     /// Whether any candidate is still unresolved.
     #[must_use]
-    pub fn is_needed(&self) -> bool {
-        self.sightings.iter().any(Option::is_none)
+    pub const fn is_needed(&self) -> bool {
+        self.lookup.is_needed()
     }
 
     /// The queues in which an unresolved candidate may be, in name order.
     #[must_use]
     pub fn queues(&self) -> BTreeSet<String> {
-        let unresolved =
-            self.sightings.iter().zip(self.candidates).filter(|(sighting, _)| sighting.is_none());
-        let sources: BTreeSet<usize> = unresolved.map(|(_, candidate)| candidate.source).collect();
-        sources
-            .into_iter()
-            .flat_map(|source| self.sources[source].declared.queues.iter().map(|queue| queue.name.clone()))
-            .collect()
+        let Lookup { sources, candidates, sightings, .. } = &self.lookup;
+        let unresolved = sightings.iter().zip(*candidates).filter(|(sighting, _)| sighting.is_none());
+        let unresolved: BTreeSet<usize> = unresolved.map(|(_, candidate)| candidate.source).collect();
+        let rules = unresolved.into_iter().flat_map(|source| &sources[source].declared.queues);
+        rules.map(|rule| rule.name.clone()).collect()
     }
 
-    /// The row ids that a queue's entries name by a current rule, per source: those that are live rows of that source
+    /// Takes note of a page of ids whose payloads are to be read: what is wrong with it is a flaw of its queue.
+    pub fn turn(&mut self, queue: &str, page: &IdsPage<'_>) {
+        self.lookup.doubt(queue, page.flaw.as_ref());
+    }
+
+    /// The row ids that entries of a queue name by a current rule, per source: those that are live rows of that source
     /// need no payload.
     #[must_use]
-    pub fn named_by_rule(&self, queue: &str, snapshot: &Snapshot) -> BTreeMap<usize, Vec<String>> {
+    pub fn named_by_rule(&self, queue: &str, entry_ids: &[String]) -> BTreeMap<usize, Vec<String>> {
         let mut by_source: BTreeMap<usize, Vec<String>> = BTreeMap::new();
-        let entries = snapshot.queues.get(queue).into_iter().flat_map(|reading| reading.entries());
-        for (_, entry_id) in entries {
+        for entry_id in entry_ids {
             for (source, row_id) in self.rows_by_rule(queue, entry_id) {
                 by_source.entry(source).or_default().push(row_id);
             }
@@ -119,24 +105,30 @@ impl<'a> Scan<'a> {
         by_source
     }
 
-    /// The entries of a queue whose payload must be read, state by state, `active` last. `live` holds (source, row id)
-    /// of those ids from [`Self::named_by_rule`] that are live rows.
+    /// Those entries of a queue whose payload must be read, in their order. `live` holds (source, row id) of those ids
+    /// from [`Self::named_by_rule`] that are live rows.
     #[must_use]
-    pub fn entries(&self, queue: &str, snapshot: &Snapshot, live: &HashSet<(usize, String)>) -> Vec<Entry> {
-        let entries = snapshot.queues.get(queue).into_iter().flat_map(|reading| reading.entries());
-        entries
-            .filter(|(_, id)| !self.rows_by_rule(queue, id).any(|row| live.contains(&row)))
-            .map(|(state, id)| Entry { queue: queue.to_owned(), state, id: id.to_owned() })
+    pub fn entries(
+        &self,
+        queue: &str,
+        state: State,
+        entry_ids: &[String],
+        live: &HashSet<(usize, String)>,
+    ) -> Vec<Entry> {
+        entry_ids
+            .iter()
+            .filter(|id| !self.rows_by_rule(queue, id).any(|row| live.contains(&row)))
+            .map(|id| Entry { queue: queue.to_owned(), state, id: id.clone() })
             .collect()
     }
 
     /// The rows that an entry's id names beyond doubt. An id of digits alone names none: BullMQ counts such ids out itself
     /// to jobs without an id of their own, so under the rule `{id}` it may be any job's.
     fn rows_by_rule(&self, queue: &str, entry_id: &str) -> impl Iterator<Item = (usize, String)> {
-        let rules = self.rules.get(queue).filter(|_| !is_counted(entry_id)).into_iter().flatten();
+        let rules = self.lookup.rules.get(queue).filter(|_| !is_counted(entry_id)).into_iter().flatten();
         rules.filter_map(move |&(source, rule)| {
             let text = rule.job_id.extract(entry_id)?;
-            Some((source, self.sources[source].id_kind.normalise(text)?))
+            Some((source, self.lookup.sources[source].id_kind.normalise(text)?))
         })
     }
 
@@ -145,7 +137,7 @@ impl<'a> Scan<'a> {
     pub fn read(&mut self, entry: &Entry, payload: Option<&str>) -> bool {
         self.counts.read += 1;
         let Some(payload) = payload else { return true };
-        let rules = self.rules.get(entry.queue.as_str()).into_iter().flatten();
+        let rules = self.lookup.rules.get(entry.queue.as_str()).into_iter().flatten();
         let wanted: Vec<&str> = rules.map(|(_, rule)| rule.payload_key.as_str()).collect();
         match wanted_keys(payload, &wanted) {
             Some(payload) => self.matched(entry, &payload),
@@ -164,14 +156,13 @@ impl<'a> Scan<'a> {
     }
 
     fn matched(&mut self, entry: &Entry, payload: &Map<String, Value>) {
-        let rules = self.rules.get(entry.queue.as_str()).cloned().unwrap_or_default();
+        let rules = self.lookup.rules.get(entry.queue.as_str()).cloned().unwrap_or_default();
         let mut is_foreign = true;
         for (source, rule) in rules {
-            let Some(row_id) = named_row(payload, &self.sources[source], rule) else { continue };
+            let Some(row_id) = named_row(payload, &self.lookup.sources[source], rule) else { continue };
             is_foreign = false;
-            if let Some(position) = self.index.get(source, &row_id) {
-                let found = || Sighting::Scheduled { queue: entry.queue.clone(), state: entry.state };
-                self.sightings[position].get_or_insert_with(found);
+            if let Some(position) = self.lookup.index.get(source, &row_id) {
+                self.lookup.found(position, &entry.queue, entry.state);
             }
             if self.named[source].len() < SAMPLE_MAX {
                 self.named[source].insert(row_id, entry.queue.clone());
@@ -194,23 +185,28 @@ impl<'a> Scan<'a> {
     ///
     /// `vouched` are queues without any trace of `BullMQ` that the operator accepted as they are.
     #[must_use]
-    pub fn finish(self, snapshot: &Snapshot, vouched: &BTreeSet<String>) -> Verdict {
+    pub fn finish(mut self, snapshot: &Snapshot, vouched: &BTreeSet<String>) -> Verdict {
+        let seen = std::mem::take(&mut self.lookup.sightings);
         let unseen = |candidate: &Candidate| match self.doubt_of(candidate, snapshot, vouched) {
             Some(why) => Sighting::Unknown { why },
             None => Sighting::Absent { residue: Residue::None },
         };
-        let sightings = self.sightings.iter().zip(self.candidates);
+        let sightings = seen.into_iter().zip(self.lookup.candidates);
         let sightings =
-            sightings.map(|(seen, candidate)| seen.clone().unwrap_or_else(|| unseen(candidate))).collect();
-        Verdict { sightings, counts: self.counts, named: self.named }
+            sightings.map(|(seen, candidate)| seen.unwrap_or_else(|| unseen(candidate))).collect();
+        self.verdict(sightings)
     }
 
     /// The verdict when payloads could no longer be read: who was not seen is unknown.
     #[must_use]
-    pub fn abandon(self, failure: &QueueFailure) -> Verdict {
+    pub fn abandon(mut self, failure: &QueueFailure) -> Verdict {
+        let seen = std::mem::take(&mut self.lookup.sightings);
         let unknown = || Sighting::Unknown { why: Doubt::Redis(failure.clone()) };
-        let sightings = self.sightings.into_iter().map(|seen| seen.unwrap_or_else(unknown)).collect();
-        Verdict { sightings, counts: self.counts, named: self.named }
+        self.verdict(seen.into_iter().map(|seen| seen.unwrap_or_else(unknown)).collect())
+    }
+
+    fn verdict(mut self, sightings: Vec<Sighting>) -> Verdict {
+        Verdict { sightings, counts: self.counts, by_rule: self.lookup.take_sample(), named: self.named }
     }
 
     fn doubt_of(
@@ -222,18 +218,19 @@ impl<'a> Scan<'a> {
         if let Some(failure) = snapshot.server_fault() {
             return Some(Doubt::Redis(failure));
         }
-        self.sources[candidate.source].declared.queues.iter().find_map(|rule| {
+        self.lookup.sources[candidate.source].declared.queues.iter().find_map(|rule| {
             let queue = rule.name.clone();
+            let unread = |found| QueueFailure::UnexpectedReply { command: "MULTI", found };
             let Some(reading) = snapshot.queues.get(&queue) else {
-                let failure = QueueFailure::UnexpectedReply {
-                    command: "MULTI",
-                    found: format!("nothing of queue {queue:?}"),
-                };
-                return Some(Doubt::Redis(failure));
+                return Some(Doubt::Redis(unread(format!("nothing of queue {queue:?}"))));
             };
             let excused = |flaw: &&Flaw| flaw.is_lack_of_trace() && vouched.contains(&queue);
-            if let Some(flaw) = reading.flaws.iter().find(|flaw| !excused(flaw)) {
+            let late = self.lookup.late_flaw(&queue);
+            if let Some(flaw) = reading.flaws.iter().chain(late).find(|flaw| !excused(flaw)) {
                 return Some(Doubt::Queue { queue, flaw: flaw.clone() });
+            }
+            if !reading.has_every_state() {
+                return Some(Doubt::Redis(unread(format!("not every state of queue {queue:?}"))));
             }
             let (entry_id, fault) = self.unreadable.get(&queue)?;
             Some(Doubt::Entry { queue, entry_id: entry_id.clone(), fault: *fault })
@@ -282,6 +279,8 @@ pub struct Verdict {
     pub sightings: Vec<Sighting>,
     /// What the scan saw.
     pub counts: ScanCounts,
+    /// Per source, row ids that entries named by a current rule.
+    pub by_rule: Vec<Sample>,
     /// Per source, row ids that payloads named, with the queue that holds the entry; at most [`SAMPLE_MAX`].
     pub named: Vec<BTreeMap<String, String>>,
 }
@@ -295,8 +294,7 @@ pub fn all_unknown(candidates: &[Candidate], failure: &QueueFailure) -> Vec<Sigh
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::{candidate, queue, snapshot, source};
-    use crate::lookup::direct;
+    use crate::fixtures::{candidate, queue, seen, snapshot, source};
     use crate::snapshot::QueueReading;
     use crate::source::IdKind;
 
@@ -333,10 +331,13 @@ mod tests {
         }
 
         fn judged(&self) -> Verdict {
-            let sightings = direct(&self.sources, &self.candidates, &self.snapshot);
-            let mut scan = Scan::new(&self.sources, &self.candidates, sightings, &self.accepted);
+            let lookup = seen(&self.sources, &self.candidates, &self.snapshot);
+            let mut scan = Scan::new(lookup, &self.accepted);
             for queue in scan.queues() {
-                for entry in scan.entries(&queue, &self.snapshot, &self.live) {
+                let Some(reading) = self.snapshot.queues.get(&queue) else { continue };
+                let entries =
+                    reading.ids.iter().flat_map(|(state, ids)| scan.entries(&queue, *state, ids, &self.live));
+                for entry in entries.collect::<Vec<_>>() {
                     let payload = self.payloads.iter().find(|(of, id, _)| *of == queue && *id == entry.id);
                     if scan.read(&entry, payload.map(|(.., data)| *data)) {
                         scan.looked_again(&entry, self.still_listed.contains(&entry.id.as_str()));
@@ -448,6 +449,41 @@ mod tests {
     fn a_queue_that_was_not_read_proves_no_absence() {
         let world = World::new(vec![("a", empty())]);
         assert!(world.judged().sightings.iter().all(|sighting| matches!(sighting, Sighting::Unknown { .. })));
+    }
+
+    #[test]
+    fn a_state_that_was_not_read_proves_no_absence() {
+        for state in State::ALL {
+            let mut world = World::new(vec![("a", empty()), ("b", empty())]);
+            world.snapshot.queues.get_mut("b").expect("queue b").ids.remove(&state);
+            assert!(matches!(world.judged().sightings[0], Sighting::Unknown { .. }), "{state}");
+        }
+    }
+
+    /// A copy may be lost at the first reading of its ids or at the second.
+    #[test]
+    fn a_copy_that_was_lost_on_the_way_leaves_its_queue_in_doubt() {
+        let sources = [
+            source("x", IdKind::Text, &[("a", "slide-{id}")]),
+            source("y", IdKind::Text, &[("b", "slide-{id}")]),
+        ];
+        let candidates = [candidate(0, "7"), candidate(0, "8"), candidate(1, "9")];
+        let world = snapshot(vec![("a", empty()), ("b", empty())]);
+        let lost = Flaw::CopyLost { key: "bull:a:salvage:copy:1:wait".into() };
+        let page = IdsPage { ids: vec!["slide-8".into()].into(), flaw: Some(lost) };
+        for is_early in [true, false] {
+            let mut lookup = Lookup::new(&sources, &candidates);
+            lookup.see("a", State::Waiting, &if is_early { page.clone() } else { IdsPage::default() });
+            let accepted = BTreeSet::new();
+            let mut scan = Scan::new(lookup, &accepted);
+            scan.turn("a", &page);
+            let verdict = scan.finish(&world, &BTreeSet::new());
+            let expected =
+                if is_early { "scheduled a waiting" } else { "unknown: queue \"a\" cannot be judged" };
+            assert!(word(&verdict.sightings[0]).contains("vanished while it was read"));
+            assert!(word(&verdict.sightings[1]).starts_with(expected), "{:?}", verdict.sightings[1]);
+            assert_eq!(word(&verdict.sightings[2]), "absent");
+        }
     }
 
     #[test]

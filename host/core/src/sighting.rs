@@ -221,6 +221,16 @@ pub enum QueueFailure {
         /// Its generation.
         generation: u64,
     },
+    /// So near to its memory limit that reading long queues might push it over.
+    #[error(
+        "reading {ids} ids takes more memory than Redis has left below its limit ({free} bytes): raise maxmemory"
+    )]
+    NoRoom {
+        /// The ids to be read.
+        ids: usize,
+        /// Bytes left.
+        free: u64,
+    },
     /// Any other error reply.
     #[error("Redis answered {code}: {detail}")]
     Error {

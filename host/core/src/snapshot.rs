@@ -2,7 +2,12 @@
 //!
 //! The adapter reads it in one MULTI, so it is a point in time across all queues. A reading may be *flawed*: what it
 //! does list still counts as present, but nothing may be called absent on its word.
+//!
+//! The ids of a long state do not come with the snapshot: Redis copies them at that instant, and the copy is read a page
+//! at a time, so that neither Redis nor the host has to hold them all in one reply. A copy does not change any more,
+//! whatever the jobs do meanwhile; one that is lost on the way is a flaw.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -72,6 +77,18 @@ pub struct Snapshot {
     pub server: Server,
     /// One reading per queue that was asked for.
     pub queues: BTreeMap<String, QueueReading>,
+    /// Where each job that was asked for stands, in the order of the jobs, if every one of them was found by its id.
+    /// Then no ids were read.
+    pub found: Option<Vec<Spot>>,
+}
+
+/// Where an entry stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spot {
+    /// The queue.
+    pub queue: String,
+    /// Its state there.
+    pub state: State,
 }
 
 /// What the node says of itself.
@@ -94,8 +111,13 @@ pub struct Server {
 /// What one queue held.
 #[derive(Debug, Clone, Default)]
 pub struct QueueReading {
-    /// Entry ids by state; markers (`0:…`) left out. Complete unless `flaws` says otherwise.
+    /// Entry ids by state, of those states whose ids came with the snapshot; markers (`0:…`) left out. Complete unless
+    /// `flaws` says otherwise.
     pub ids: BTreeMap<State, Vec<String>>,
+    /// The states whose ids lie in a copy. A state that is neither here nor in `ids` was not read.
+    pub copies: BTreeMap<State, IdsCopy>,
+    /// How many ids each state held, markers among them.
+    pub lengths: BTreeMap<State, usize>,
     /// The counter BullMQ raises on every add; absent if no job was ever added.
     pub id_counter: Option<u64>,
     /// Whether `meta` is there.
@@ -108,6 +130,24 @@ pub struct QueueReading {
     pub retained: Vec<String>,
     /// What forbids to call anything absent from this queue.
     pub flaws: Vec<Flaw>,
+}
+
+/// The ids of one state as they were at the snapshot, copied to a key of our own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdsCopy {
+    /// The whole key.
+    pub key: String,
+    /// How many ids it holds, markers among them: with one less it is not the copy that was made.
+    pub length: usize,
+}
+
+/// Some ids of one state, in no order that means anything.
+#[derive(Debug, Clone, Default)]
+pub struct IdsPage<'a> {
+    /// Markers left out.
+    pub ids: Cow<'a, [String]>,
+    /// What was wrong with the page, if anything: then nothing may be called absent from its queue.
+    pub flaw: Option<Flaw>,
 }
 
 /// A reason why a queue's reading proves no absence.
@@ -136,6 +176,11 @@ pub enum Flaw {
     ProGroups,
     /// An entry id that is not UTF-8 cannot be looked at again.
     OpaqueId,
+    /// The copy of a state's ids was gone, or not whole any more, before it was read to its end.
+    CopyLost {
+        /// Its whole key.
+        key: String,
+    },
 }
 
 impl Flaw {
@@ -160,6 +205,10 @@ impl fmt::Display for Flaw {
             ),
             Self::ProGroups => f.write_str("it holds BullMQ Pro groups, which this version cannot read"),
             Self::OpaqueId => f.write_str("an entry's id is not UTF-8"),
+            Self::CopyLost { key } => write!(
+                f,
+                "our copy {key} of its ids vanished while it was read: it expired, or Redis evicted or lost it"
+            ),
         }
     }
 }
@@ -192,10 +241,10 @@ impl Snapshot {
         (self.server.role != "master").then(|| QueueFailure::NotMaster { role: self.server.role.clone() })
     }
 
-    /// How many ids all queues hold together.
+    /// How many ids all queues hold together, markers among them.
     #[must_use]
     pub fn ids_total(&self) -> usize {
-        self.queues.values().flat_map(|queue| queue.ids.values()).map(Vec::len).sum()
+        self.queues.values().map(QueueReading::ids_total).sum()
     }
 }
 
@@ -206,7 +255,19 @@ impl QueueReading {
         self.has_meta || self.id_counter.is_some()
     }
 
-    /// Every scheduled entry, `active` last.
+    /// How many ids it holds, markers among them.
+    #[must_use]
+    pub fn ids_total(&self) -> usize {
+        self.lengths.values().sum()
+    }
+
+    /// Whether the ids of every state can be had.
+    #[must_use]
+    pub fn has_every_state(&self) -> bool {
+        State::ALL.iter().all(|state| self.ids.contains_key(state) || self.copies.contains_key(state))
+    }
+
+    /// Every entry whose id came with the snapshot, `active` last. Those in a copy are not among them.
     pub fn entries(&self) -> impl Iterator<Item = (State, &str)> {
         State::ALL
             .into_iter()

@@ -1,5 +1,6 @@
 //! A source as the pass uses it: what the handler declared, joined with what the catalog and the grants say.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -85,13 +86,19 @@ impl IdKind {
     /// row, and to find an entry is the safe answer.
     #[must_use]
     pub fn normalise(self, text: &str) -> Option<String> {
+        self.canonical(text).map(Cow::into_owned)
+    }
+
+    /// The same, without a copy of what is in that form already: a look-up asks it of every id of a queue.
+    #[must_use]
+    pub fn canonical(self, text: &str) -> Option<Cow<'_, str>> {
         match self {
-            Self::Text => (!text.is_empty()).then(|| text.to_owned()),
+            Self::Text => (!text.is_empty()).then_some(Cow::Borrowed(text)),
             Self::Uuid => {
                 let digits: String = text.chars().filter(|c| !matches!(c, '{' | '}' | '-' | ' ')).collect();
-                uuid::Uuid::try_parse(&digits).ok().map(|id| id.hyphenated().to_string())
+                uuid::Uuid::try_parse(&digits).ok().map(|id| Cow::Owned(id.hyphenated().to_string()))
             }
-            Self::Bigint => text.trim().parse::<i64>().ok().map(|id| id.to_string()),
+            Self::Bigint => text.trim().parse::<i64>().ok().map(|id| Cow::Owned(id.to_string())),
         }
     }
 }

@@ -13,7 +13,7 @@ use salvage_core::source::Standing;
 use super::{CommandError, Done, say};
 use crate::cli::Exit;
 use crate::pass::SCOPE;
-use crate::ports::{Clock, Handlers, Jobs, Ledger, LoadedDomain, Outside, Queues};
+use crate::ports::{Ask, Clock, Handlers, Jobs, Ledger, LoadedDomain, Outside, Queues};
 
 /// Accepts queues as they are.
 ///
@@ -24,7 +24,7 @@ pub async fn queues<O: Outside>(outside: &O, asked: &[String], who: &str) -> Don
     let queues = chosen(asked, &outside.handlers().domains())?;
     // A pass that is under way has judged by what was true before: it ends here, and the next one begins anew.
     let fence = outside.ledger().raise_fence(SCOPE, &outside.clock().token()).await?;
-    let snapshot = outside.queues().snapshot(&queues).await?;
+    let snapshot = outside.queues().snapshot(&Ask::guards(&queues)).await?;
     if let Some(failure) = snapshot.server_fault() {
         return Err(failure.into());
     }

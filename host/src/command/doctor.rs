@@ -13,7 +13,7 @@ use super::text::{beside, counted};
 use super::{CommandError, Done, handler, say, say_json};
 use crate::cli::Exit;
 use crate::host::Host;
-use crate::ports::{Handlers, Jobs, Ledger, Queues, StoreFailure};
+use crate::ports::{Ask, Handlers, Jobs, Ledger, Queues, StoreFailure};
 use crate::wasm::LoadState;
 
 /// How one thing is.
@@ -254,7 +254,7 @@ fn counted_indexes(count: usize, indexes: &BTreeSet<String>) -> String {
 }
 
 async fn queues(host: &Host, names: &BTreeSet<String>, has_schema: bool, findings: &mut Findings) {
-    let snapshot = match host.queues.snapshot(names).await {
+    let snapshot = match host.queues.snapshot(&Ask::guards(names)).await {
         Ok(snapshot) => snapshot,
         Err(failure) => return findings.bad("Redis", failure.to_string()),
     };
@@ -300,7 +300,7 @@ fn queue(
             if flaw.is_lack_of_trace() { format!(" (`salvage accept {name}`)") } else { String::new() };
         return findings.bad(&subject, format!("{flaw}{remedy}"));
     }
-    let scheduled = counted(reading.entries().count() as u64, "job");
+    let scheduled = counted(reading.ids_total() as u64, "job");
     let counter = reading.id_counter.map_or_else(|| "never used".to_owned(), |id| format!("counter {id}"));
     let paused = if reading.is_paused { ", paused" } else { "" };
     let held = format!("{scheduled} scheduled, {counter}{paused}");

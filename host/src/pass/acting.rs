@@ -65,7 +65,8 @@ impl<O: Outside> Pass<'_, O> {
             () = self.outside.clock().sleep(self.settings.settle) => {}
             () = self.stop.requested() => return Ok(None),
         }
-        let second = match self.look(&gathered.sources).await {
+        let candidates: Vec<_> = orphans.iter().map(|case| case.candidate.clone()).collect();
+        let second = match self.look_for_all(&gathered.sources, &candidates).await {
             Ok(second) => second,
             Err(failure) => {
                 for case in orphans {
@@ -74,8 +75,8 @@ impl<O: Outside> Pass<'_, O> {
                 return Ok(None);
             }
         };
-        let candidates: Vec<_> = orphans.iter().map(|case| case.candidate.clone()).collect();
         let judged = self.judge_by(&second, &gathered.sources, &candidates, known).await?;
+        self.outside.queues().remove_copies().await;
         for (case, sighting) in orphans.iter_mut().zip(judged.sightings) {
             case.is_confirmed = matches!(sighting, Sighting::Absent { .. });
             if !case.is_confirmed {

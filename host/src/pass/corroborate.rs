@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use salvage_core::lookup::Sample;
 use salvage_core::manifest::QueueRule;
-use salvage_core::scan::{SAMPLE_MAX, row_named_in};
+use salvage_core::scan::row_named_in;
 use salvage_core::sighting::Sighting;
 use salvage_core::snapshot::QueueReading;
 use salvage_core::source::{ResolvedSource, SourceName};
@@ -44,7 +45,8 @@ impl<O: Outside> Pass<'_, O> {
             let has_orphans = own().any(|(_, sighting)| matches!(sighting, Sighting::Absent { .. }));
             let found = match found {
                 None if has_orphans => {
-                    self.sample(source, &judged.named[index], &look.snapshot.queues).await?
+                    let (by_rule, named) = (&judged.by_rule[index], &judged.named[index]);
+                    self.sample(source, by_rule, named, &look.snapshot.queues).await?
                 }
                 found => found,
             };
@@ -64,6 +66,7 @@ impl<O: Outside> Pass<'_, O> {
     async fn sample(
         &self,
         source: &ResolvedSource,
+        by_rule: &Sample,
         named: &BTreeMap<String, String>,
         queues: &BTreeMap<String, QueueReading>,
     ) -> Result<Option<String>, StoreFailure> {
@@ -74,7 +77,8 @@ impl<O: Outside> Pass<'_, O> {
         }
         for rule in &source.declared.queues {
             let Some(reading) = queues.get(&rule.name) else { continue };
-            let by_id = row_ids_by_rule(source, rule, reading);
+            let scheduled = by_rule.get(&rule.name).into_iter().flatten().cloned();
+            let by_id: Vec<String> = scheduled.chain(retained_by_rule(source, rule, reading)).collect();
             if !by_id.is_empty() && jobs.any_exists(source, &by_id).await? {
                 return Ok(Some(rule.name.clone()));
             }
@@ -107,9 +111,11 @@ impl<O: Outside> Pass<'_, O> {
     }
 }
 
-fn row_ids_by_rule(source: &ResolvedSource, rule: &QueueRule, reading: &QueueReading) -> Vec<String> {
-    let scheduled = reading.entries().map(|(_, id)| id);
-    let retained = reading.retained.iter().map(String::as_str);
-    let row_id = |entry_id: &str| source.id_kind.normalise(rule.job_id.extract(entry_id)?);
-    scheduled.chain(retained).filter_map(row_id).take(SAMPLE_MAX).collect()
+fn retained_by_rule(
+    source: &ResolvedSource,
+    rule: &QueueRule,
+    reading: &QueueReading,
+) -> impl Iterator<Item = String> {
+    let row_id = |entry_id: &String| source.id_kind.normalise(rule.job_id.extract(entry_id)?);
+    reading.retained.iter().filter_map(row_id)
 }

@@ -4,27 +4,40 @@ use std::collections::{BTreeMap, HashSet};
 
 use salvage_core::act::places;
 use salvage_core::candidate::Candidate;
-use salvage_core::lookup;
+use salvage_core::lookup::{Lookup, Sample};
 use salvage_core::scan::{self, Entry, Scan, ScanCounts, Verdict};
 use salvage_core::sighting::{Doubt, QueueFailure, Sighting};
-use salvage_core::snapshot::Snapshot;
+use salvage_core::snapshot::{Snapshot, Spot, State};
 use salvage_core::source::ResolvedSource;
 
 use super::known::Known;
-use super::look::Look;
+use super::look::{Look, Pages};
 use super::{Pass, log_failure};
 use crate::ports::{Jobs, Outside, Queues, StoreFailure};
-
-/// Row ids asked for in one query of live rows.
-const LIVE_IDS_PER_QUERY: usize = 10_000;
 
 /// One sighting per candidate, and how it was come by.
 pub(crate) struct Judged {
     pub(crate) sightings: Vec<Sighting>,
     /// What the scan saw; `None` if no payload was needed.
     pub(crate) scan: Option<ScanCounts>,
+    /// Per source, a sample of the row ids that entries named by a current rule.
+    pub(crate) by_rule: Vec<Sample>,
     /// Per source, row ids that payloads named, with their queue.
     pub(crate) named: Vec<BTreeMap<String, String>>,
+}
+
+impl Judged {
+    fn without_a_sample(sightings: Vec<Sighting>, sources: &[ResolvedSource]) -> Self {
+        let (by_rule, named) = (vec![Sample::new(); sources.len()], vec![BTreeMap::new(); sources.len()]);
+        Self { sightings, scan: None, by_rule, named }
+    }
+
+    /// Each was found by its id: nothing else had to be read.
+    fn all_scheduled(spots: &[Spot], sources: &[ResolvedSource]) -> Self {
+        let sighting =
+            |Spot { queue, state }: &Spot| Sighting::Scheduled { queue: queue.clone(), state: *state };
+        Self::without_a_sample(spots.iter().map(sighting).collect(), sources)
+    }
 }
 
 /// Why a scan ended early.
@@ -55,11 +68,7 @@ impl<O: Outside> Pass<'_, O> {
     ) -> Result<Judged, StoreFailure> {
         match &known.look {
             Ok(look) => self.judge_by(look, sources, candidates, known).await,
-            Err(failure) => Ok(Judged {
-                sightings: scan::all_unknown(candidates, failure),
-                scan: None,
-                named: vec![BTreeMap::new(); sources.len()],
-            }),
+            Err(failure) => Ok(Judged::without_a_sample(scan::all_unknown(candidates, failure), sources)),
         }
     }
 
@@ -72,23 +81,49 @@ impl<O: Outside> Pass<'_, O> {
         known: &Known,
     ) -> Result<Judged, StoreFailure> {
         let snapshot = &look.snapshot;
-        let sightings = lookup::direct(sources, candidates, snapshot);
-        let mut scan = Scan::new(sources, candidates, sightings, &known.accepted_entries);
-        let is_scanned = scan.is_needed() && snapshot.server_fault().is_none();
-        let read = if is_scanned { self.read_payloads(&mut scan, snapshot, sources).await } else { Ok(()) };
+        if let Some(spots) = &snapshot.found {
+            return Ok(Judged::all_scheduled(spots, sources));
+        }
+        let mut lookup = Lookup::new(sources, candidates);
+        let listed = self.read_ids(&mut lookup, snapshot).await;
+        let mut scan = Scan::new(lookup, &known.accepted_entries);
+        let is_scanned = listed.is_ok() && scan.is_needed() && snapshot.server_fault().is_none();
+        let read = match listed {
+            Ok(()) if is_scanned => self.read_payloads(&mut scan, snapshot, sources).await,
+            listed => listed.map_err(Broken::Queues),
+        };
         let verdict = match read {
             Ok(()) => scan.finish(snapshot, &known.vouched()),
             Err(Broken::Queues(failure)) => {
-                log_failure("payloads could not be read: what was not found is unknown", &failure);
+                log_failure(
+                    "the queues could not be read to the end: what was not found is unknown",
+                    &failure,
+                );
                 scan.abandon(&failure)
             }
             Err(Broken::Store(failure)) => return Err(failure),
         };
-        let Verdict { mut sightings, counts, named } = verdict;
+        let Verdict { mut sightings, counts, by_rule, named } = verdict;
         self.add_residues(sources, candidates, &mut sightings).await;
-        Ok(Judged { sightings, scan: is_scanned.then_some(counts), named })
+        Ok(Judged { sightings, scan: is_scanned.then_some(counts), by_rule, named })
     }
 
+    /// The direct look-up: every id of the snapshot passes by once, unless all candidates are found before.
+    async fn read_ids(&self, lookup: &mut Lookup<'_>, snapshot: &Snapshot) -> Result<(), QueueFailure> {
+        for (queue, reading) in &snapshot.queues {
+            for state in State::ALL {
+                let mut pages = Pages::of(reading, state);
+                while lookup.is_needed()
+                    && let Some(page) = pages.next(self.outside.queues()).await?
+                {
+                    lookup.see(queue, state, &page);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The scan: the ids pass by once more, and the payloads of those that say too little are read.
     async fn read_payloads(
         &self,
         scan: &mut Scan<'_>,
@@ -96,55 +131,84 @@ impl<O: Outside> Pass<'_, O> {
         sources: &[ResolvedSource],
     ) -> Result<(), Broken> {
         for queue in scan.queues() {
-            let live = self.live_rows_named_in(scan, &queue, snapshot, sources).await?;
-            let entries = scan.entries(&queue, snapshot, &live);
+            let Some(reading) = snapshot.queues.get(&queue) else { continue };
             // A page never spans two states: `active` comes last, whole.
-            for state in entries.chunk_by(|a, b| a.state == b.state) {
-                for page in state.chunks(self.settings.page_size as usize) {
-                    if !scan.is_needed() {
-                        return Ok(());
+            for state in State::ALL {
+                let mut pages = Pages::of(reading, state);
+                while scan.is_needed()
+                    && let Some(ids) = pages.next(self.outside.queues()).await?
+                {
+                    scan.turn(&queue, &ids);
+                    let live = self.live_rows_named_by(scan, &queue, &ids.ids, sources).await?;
+                    let entries = scan.entries(&queue, state, &ids.ids, &live);
+                    let mut gone = Vec::new();
+                    for page in entries.chunks(self.settings.page_size as usize) {
+                        if scan.is_needed() {
+                            gone.extend(self.read_page(scan, &queue, page).await?);
+                        }
                     }
-                    self.read_page(scan, &queue, page).await?;
+                    self.look_again_for(scan, &queue, &gone).await?;
                 }
             }
         }
         Ok(())
     }
 
-    async fn live_rows_named_in(
+    async fn live_rows_named_by(
         &self,
         scan: &Scan<'_>,
         queue: &str,
-        snapshot: &Snapshot,
+        entry_ids: &[String],
         sources: &[ResolvedSource],
     ) -> Result<HashSet<(usize, String)>, StoreFailure> {
         let mut live = HashSet::new();
-        for (source, row_ids) in scan.named_by_rule(queue, snapshot) {
-            for chunk in row_ids.chunks(LIVE_IDS_PER_QUERY) {
-                let found = self.outside.jobs().live_among(&sources[source], chunk).await?;
-                live.extend(found.into_iter().map(|row_id| (source, row_id)));
-            }
+        for (source, row_ids) in scan.named_by_rule(queue, entry_ids) {
+            let found = self.outside.jobs().live_among(&sources[source], &row_ids).await?;
+            live.extend(found.into_iter().map(|row_id| (source, row_id)));
         }
         Ok(live)
     }
 
-    async fn read_page(&self, scan: &mut Scan<'_>, queue: &str, page: &[Entry]) -> Result<(), QueueFailure> {
-        let queues = self.outside.queues();
+    /// Reads the payloads of a page; returns the entries whose payload was gone.
+    async fn read_page<'e>(
+        &self,
+        scan: &mut Scan<'_>,
+        queue: &str,
+        page: &'e [Entry],
+    ) -> Result<Vec<&'e Entry>, QueueFailure> {
         let ids: Vec<String> = page.iter().map(|entry| entry.id.clone()).collect();
-        let payloads = queues.payloads(queue, &ids).await?;
-        let mut gone: Vec<&Entry> = Vec::new();
-        for (entry, payload) in page.iter().zip(&payloads) {
-            if scan.read(entry, payload.as_deref()) {
-                gone.push(entry);
-            }
-        }
+        let payloads = self.outside.queues().payloads(queue, &ids).await?;
+        let read = page.iter().zip(&payloads);
+        Ok(read
+            .filter_map(|(entry, payload)| scan.read(entry, payload.as_deref()).then_some(entry))
+            .collect())
+    }
+
+    /// Looks once more for entries whose payload was gone. Many at a time: a queue at work has many in every scan, and to
+    /// look for them takes reading long lists.
+    async fn look_again_for(
+        &self,
+        scan: &mut Scan<'_>,
+        queue: &str,
+        gone: &[&Entry],
+    ) -> Result<(), QueueFailure> {
         if gone.is_empty() {
             return Ok(());
         }
+        let queues = self.outside.queues();
         let ids: Vec<String> = gone.iter().map(|entry| entry.id.clone()).collect();
-        let listed = queues.are_listed(queue, &ids).await?;
-        for (entry, is_listed) in gone.into_iter().zip(listed) {
-            scan.looked_again(entry, is_listed);
+        let token = self.copy_token();
+        let listed = queues.are_listed(queue, &ids, token.as_deref()).await?;
+        let (listed, departed): (Vec<_>, Vec<_>) = gone.iter().zip(listed).partition(|(_, listed)| *listed);
+        departed.into_iter().for_each(|(entry, _)| scan.looked_again(entry, false));
+        for page in listed.chunks(self.settings.page_size as usize) {
+            // By now there may be a payload: another job was added under the same id.
+            let ids: Vec<String> = page.iter().map(|(entry, _)| entry.id.clone()).collect();
+            for ((entry, _), payload) in page.iter().zip(queues.payloads(queue, &ids).await?) {
+                if scan.read(entry, payload.as_deref()) {
+                    scan.looked_again(entry, true);
+                }
+            }
         }
         Ok(())
     }

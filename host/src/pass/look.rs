@@ -3,12 +3,20 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use salvage_core::act::{Place, places};
+use salvage_core::candidate::Candidate;
 use salvage_core::sighting::QueueFailure;
-use salvage_core::snapshot::Snapshot;
+use salvage_core::snapshot::{IdsCopy, IdsPage, QueueReading, Snapshot, State};
 use salvage_core::source::ResolvedSource;
 
 use super::{Pass, log_failure};
-use crate::ports::{Clock, Outside, Queues};
+use crate::ports::{Ask, Clock, Outside, Queues};
+
+/// Ids read at a time: Redis is busy for about a millisecond with such a page of a copy, and the host holds a megabyte.
+const IDS_PER_PAGE: usize = 10_000;
+
+/// Up to so many candidates are offered to be looked for one by one, which needs all their entry ids at once.
+const NAMED_MAX: usize = 1_000;
 
 /// A snapshot and when we had it, on our own clock.
 pub(crate) struct Look {
@@ -35,9 +43,74 @@ impl Look {
     }
 }
 
+/// Walks the ids of one state as of a snapshot, a page at a time: they came with it, or lie in a copy.
+pub(crate) struct Pages<'l> {
+    here: &'l [String],
+    copy: Option<&'l IdsCopy>,
+    at: usize,
+}
+
+impl<'l> Pages<'l> {
+    pub(crate) fn of(reading: &'l QueueReading, state: State) -> Self {
+        let here = reading.ids.get(&state).map_or(&[][..], Vec::as_slice);
+        Self { here, copy: reading.copies.get(&state), at: 0 }
+    }
+
+    /// The next page; `None` after the last.
+    pub(crate) async fn next(&mut self, queues: &impl Queues) -> Result<Option<IdsPage<'l>>, QueueFailure> {
+        let length = self.copy.map_or(self.here.len(), |copy| copy.length);
+        if self.at >= length {
+            return Ok(None);
+        }
+        let from = self.at;
+        self.at += IDS_PER_PAGE;
+        match self.copy {
+            Some(copy) => queues.page(copy, from, IDS_PER_PAGE).await.map(Some),
+            None => Ok(Some(IdsPage { ids: self.here[from..self.at.min(length)].into(), flaw: None })),
+        }
+    }
+}
+
 impl<O: Outside> Pass<'_, O> {
-    pub(crate) async fn look(&self, sources: &[ResolvedSource]) -> Result<Look, QueueFailure> {
-        let snapshot = self.outside.queues().snapshot(&queue_names(sources)).await;
+    /// The first look: of every queue the guards, and the ids of those where a candidate may be.
+    pub(crate) async fn look(
+        &self,
+        sources: &[ResolvedSource],
+        candidates: &[Candidate],
+    ) -> Result<Look, QueueFailure> {
+        let is_few = candidates.len() <= NAMED_MAX;
+        let named = if is_few { candidates } else { &[] };
+        let jobs: Vec<Vec<Place>> = named
+            .iter()
+            .map(|candidate| places(&sources[candidate.source].declared, &candidate.token.id))
+            .collect();
+        self.look_at(&queue_names(sources), &queues_of(sources, candidates), &jobs).await
+    }
+
+    /// The second look: all ids of those queues where one of these may be.
+    pub(crate) async fn look_for_all(
+        &self,
+        sources: &[ResolvedSource],
+        candidates: &[Candidate],
+    ) -> Result<Look, QueueFailure> {
+        let queues = queues_of(sources, candidates);
+        self.look_at(&queues, &queues, &[]).await
+    }
+
+    /// A fresh name for copies of ids. A dry run writes nothing, not even a copy that is gone a moment later.
+    pub(crate) fn copy_token(&self) -> Option<String> {
+        self.licence.is_some().then(|| self.outside.clock().token())
+    }
+
+    async fn look_at(
+        &self,
+        queues: &BTreeSet<String>,
+        wanted: &BTreeSet<String>,
+        jobs: &[Vec<Place>],
+    ) -> Result<Look, QueueFailure> {
+        let copies = self.copy_token();
+        let ask = Ask { queues, wanted, jobs, copies: copies.as_deref() };
+        let snapshot = self.outside.queues().snapshot(&ask).await;
         let taken_at = self.outside.clock().now();
         match snapshot {
             Ok(snapshot) => Ok(Look { snapshot, taken_at }),
@@ -50,6 +123,12 @@ impl<O: Outside> Pass<'_, O> {
             }
         }
     }
+}
+
+/// Every queue where one of these candidates may be.
+fn queues_of(sources: &[ResolvedSource], candidates: &[Candidate]) -> BTreeSet<String> {
+    let indices: BTreeSet<usize> = candidates.iter().map(|candidate| candidate.source).collect();
+    queue_names(indices.into_iter().map(|index| &sources[index]))
 }
 
 /// Every queue of these sources, once.

@@ -6,6 +6,7 @@ use salvage_core::ledger::{Entry, Evidence, QueueEvidence};
 use salvage_core::outcome::Outcome;
 use salvage_core::report::SightingReport;
 use salvage_core::sighting::Sighting;
+use salvage_core::snapshot::QueueReading;
 use salvage_core::source::ResolvedSource;
 
 use super::gather::Gathered;
@@ -79,7 +80,7 @@ impl<O: Outside> Pass<'_, O> {
                 epoch_began: memory.map(|memory| rfc3339(memory.epoch_began)).unwrap_or_default(),
                 accepted: memory.is_some_and(|memory| memory.accepted_at.is_some()),
                 id_counter: reading.and_then(|reading| reading.id_counter),
-                ids: reading.map_or(0, |reading| reading.entries().count()),
+                ids: reading.map_or(0, QueueReading::ids_total),
             }
         };
         let names = source.declared.queues.iter().map(|rule| rule.name.clone());

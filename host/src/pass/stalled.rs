@@ -4,10 +4,12 @@
 use salvage_core::lookup;
 use salvage_core::manifest::QueueRule;
 use salvage_core::scan::row_named_in;
-use salvage_core::snapshot::{Stalled, State};
+use salvage_core::sighting::QueueFailure;
+use salvage_core::snapshot::{QueueReading, Stalled, State};
 use salvage_core::source::ResolvedSource;
 
 use super::known::Known;
+use super::look::Pages;
 use super::{Pass, log_failure};
 use crate::ports::{Jobs, Outside, Queues, StoreFailure};
 
@@ -26,9 +28,8 @@ impl<O: Outside> Pass<'_, O> {
         let Ok(look) = &known.look else { return Ok(counts) };
         let mut total = 0;
         for (queue, rules) in lookup::rules_by_queue(sources) {
-            let active = look.snapshot.queues.get(queue).and_then(|reading| reading.ids.get(&State::Active));
-            let Some(active) = active.filter(|ids| !ids.is_empty()) else { continue };
-            let stalled = match self.outside.queues().stalled(queue, active).await {
+            let Some(reading) = look.snapshot.queues.get(queue) else { continue };
+            let stalled = match self.stalled_in(queue, reading).await {
                 Ok(stalled) => stalled,
                 Err(failure) => {
                     log_failure("stalled entries could not be counted", &failure);
@@ -45,6 +46,15 @@ impl<O: Outside> Pass<'_, O> {
             tracing::warn!(stalled = total, logged_max = LOGGED_MAX, "more stalled entries than are named");
         }
         Ok(counts)
+    }
+
+    /// Only the first page of active entries is looked at: a queue with more of them has other worries.
+    async fn stalled_in(&self, queue: &str, reading: &QueueReading) -> Result<Vec<Stalled>, QueueFailure> {
+        let queues = self.outside.queues();
+        match Pages::of(reading, State::Active).next(queues).await? {
+            Some(active) if !active.ids.is_empty() => queues.stalled(queue, &active.ids).await,
+            _ => Ok(vec![]),
+        }
     }
 
     /// Whose jobs they are: by the ids; those that fit no rule by the live rows that their payloads name.

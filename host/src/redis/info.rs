@@ -31,9 +31,35 @@ pub(super) fn parse(info: &str) -> Result<Server, QueueFailure> {
     })
 }
 
+/// Bytes that Redis may still use, by the section `memory`: up to its own limit or, if it has none, the machine's memory.
+/// `None` if it does not say.
+pub(super) fn memory_free(info: &str) -> Option<u64> {
+    let number = |name: &str| {
+        let lines = info.lines().filter_map(|line| line.split_once(':'));
+        lines.into_iter().find(|(found, _)| *found == name)?.1.trim().parse::<u64>().ok()
+    };
+    let used = number("used_memory")?;
+    let limit = match number("maxmemory")? {
+        0 => number("total_system_memory")?,
+        limit => limit,
+    };
+    Some(limit.saturating_sub(used))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn free_memory_counts_from_redis_own_limit_or_the_machines() {
+        let info = |maxmemory| {
+            format!("# Memory\r\nused_memory:300\r\ntotal_system_memory:9000\r\nmaxmemory:{maxmemory}\r\n")
+        };
+        assert_eq!(memory_free(&info(1000)), Some(700));
+        assert_eq!(memory_free(&info(0)), Some(8700));
+        assert_eq!(memory_free(&info(200)), Some(0));
+        assert_eq!(memory_free("# Memory\r\n"), None);
+    }
 
     const INFO: &str = "# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\n\r\n# Memory\r\n\
         maxmemory_policy:noeviction\r\n# Persistence\r\nloading:0\r\nasync_loading:0\r\n# Stats\r\n\

@@ -1,4 +1,4 @@
-//! Names of keys: BullMQ's, and the one of ours in each queue.
+//! Names of keys: BullMQ's, and those of ours in each queue.
 
 use salvage_core::snapshot::State;
 
@@ -40,6 +40,11 @@ impl Keys {
     /// The lock of the worker that runs the entry.
     pub(super) fn lock(&self, entry_id: &str) -> String {
         format!("{}{entry_id}:lock", self.0)
+    }
+
+    /// Our own copy of a state's ids.
+    pub(super) fn copy(&self, state: State, token: &str) -> String {
+        self.own(&format!("salvage:copy:{token}:{}", state.key()))
     }
 
     pub(super) fn host(&self) -> String {

@@ -7,7 +7,9 @@
 //! |---|---|---|
 //! | `connection` | finds the server and connects when first asked, reconnects by itself, bounds every wait, counts commands | nothing |
 //! | `reply` | tells a well-typed reply from everything else | nothing |
-//! | `snapshot`, `info` | all queues at one instant, and the node that says so | nothing |
+//! | `sizes`, `strategy` | how much there is to read, and so in which way | nothing |
+//! | `snapshot`, `info`, `probe` | all queues at one instant, and the node that says so | nothing |
+//! | `copies` | long states, copied at that instant and read in pages | `<queue>:salvage:copy:…`, with a time to live |
 //! | `payloads`, `listed`, `residues`, `stalled` | one entry, or a page of them | nothing |
 //! | `lease` | `SET NX`, and scripts that name the owner | the lease key |
 //! | `mark` | our nonce and generation | `<queue>:salvage:host` |
@@ -17,6 +19,7 @@
 
 mod act;
 mod connection;
+mod copies;
 mod info;
 mod keys;
 mod lease;
@@ -24,33 +27,42 @@ mod listed;
 mod mark;
 mod options;
 mod payloads;
+mod probe;
 mod reply;
 mod residues;
 mod script;
+mod sizes;
 mod snapshot;
 mod stalled;
+mod strategy;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use salvage_core::act::{Act, Place, ScriptAnswer};
 use salvage_core::lease::Fence;
 use salvage_core::settings::hash_tag;
 use salvage_core::sighting::{QueueFailure, Residue};
-use salvage_core::snapshot::{Snapshot, Stalled};
+use salvage_core::snapshot::{IdsCopy, IdsPage, Snapshot, Stalled};
 
 pub use self::connection::{InvalidSettings, RedisSettings, Servers, TlsFiles};
 pub use self::lease::RedisLease;
+pub use self::strategy::SnapshotLimits;
 
 use self::connection::Connection;
+use self::copies::Copies;
 use self::keys::Keys;
-use crate::ports::{QueueTerms, Queues};
+use self::listed::Searcher;
+use self::snapshot::Camera;
+use crate::ports::{Ask, QueueTerms, Queues};
 
 /// The queues under one prefix of one Redis. Clones share the connection and its count of commands.
 #[derive(Debug, Clone)]
 pub struct RedisQueues {
     connection: Arc<Connection>,
     prefix: String,
+    copies: Arc<Copies>,
+    limits: SnapshotLimits,
     /// In a cluster, the hash tag that all our keys share.
     hash_tag: Option<String>,
 }
@@ -64,7 +76,15 @@ impl RedisQueues {
         let connection = Arc::new(Connection::new(settings)?);
         let is_cluster = matches!(settings.servers, Servers::Cluster { .. });
         let hash_tag = hash_tag(&settings.prefix).filter(|_| is_cluster).map(str::to_owned);
-        Ok(Self { connection, prefix: settings.prefix.clone(), hash_tag })
+        let (copies, limits) = (Arc::default(), SnapshotLimits::measured());
+        Ok(Self { connection, prefix: settings.prefix.clone(), hash_tag, copies, limits })
+    }
+
+    /// The same queues, whose snapshots are taken in other ways than what was measured to be best.
+    #[must_use]
+    pub const fn with_limits(mut self, limits: SnapshotLimits) -> Self {
+        self.limits = limits;
+        self
     }
 
     /// The lease under `key`, on the same connection: in a cluster, `{bull}:` is put before a key that lies in another
@@ -85,16 +105,37 @@ impl RedisQueues {
 }
 
 impl Queues for RedisQueues {
-    async fn snapshot(&self, queues: &BTreeSet<String>) -> Result<Snapshot, QueueFailure> {
-        snapshot::read(&self.connection, &self.prefix, queues).await
+    async fn snapshot(&self, ask: &Ask<'_>) -> Result<Snapshot, QueueFailure> {
+        let Self { connection, prefix, copies, limits, .. } = self;
+        Camera { connection, prefix, copies, limits }.take(ask).await
+    }
+
+    async fn page(
+        &self,
+        copy: &IdsCopy,
+        from: usize,
+        count: usize,
+    ) -> Result<IdsPage<'static>, QueueFailure> {
+        self.copies.page(&self.connection, copy, from, count).await
+    }
+
+    async fn remove_copies(&self) {
+        self.copies.remove_all(&self.connection).await;
     }
 
     async fn payloads(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<Option<String>>, QueueFailure> {
         payloads::read(&self.connection, &self.keys(queue), entry_ids).await
     }
 
-    async fn are_listed(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<bool>, QueueFailure> {
-        listed::are_listed(&self.connection, &self.keys(queue), entry_ids).await
+    async fn are_listed(
+        &self,
+        queue: &str,
+        entry_ids: &[String],
+        copies: Option<&str>,
+    ) -> Result<Vec<bool>, QueueFailure> {
+        let (keys, token) = (&self.keys(queue), copies);
+        let Self { connection, copies, limits, .. } = self;
+        Searcher { connection, keys, copies, limits }.are_listed(entry_ids, token).await
     }
 
     async fn residues(&self, jobs: &[Vec<Place>]) -> Result<Vec<Residue>, QueueFailure> {

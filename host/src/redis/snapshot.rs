@@ -1,83 +1,190 @@
 //! The snapshot: every queue's ids in all six states, and what proves that they are all, in one MULTI.
 //!
 //! One MULTI because a job moves while it is looked for: reading state by state on a busy queue judged up to 29 % of the
-//! present jobs absent, one MULTI none. The price is one stall of Redis, about 40 ms for 100,000 ids.
+//! present jobs absent, one MULTI none. What the MULTI holds depends on how much there is to read (see `strategy`): ranges
+//! of ids, copies of long states that are paged afterwards, or only the jobs that were asked for. The guards are the same
+//! in each.
 //!
 //! A connection that breaks half-way leaves nothing: what had arrived is dropped. A key of a wrong type spoils its own
 //! queue only; anything wrong with TIME or INFO spoils all.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::vec;
 
 use redis::{Pipeline, Value};
 use salvage_core::sighting::QueueFailure;
-use salvage_core::snapshot::{Flaw, QueueReading, Server, Snapshot, State, is_marker};
+use salvage_core::snapshot::{Flaw, IdsCopy, QueueReading, Server, Snapshot, State, is_marker};
 
 use super::connection::Connection;
+use super::copies::{self, Copies};
 use super::keys::{HOST, Keys, NONCE};
-use super::{info, reply};
+use super::probe::Probe;
+use super::strategy::{Copied, SnapshotLimits};
+use super::{info, reply, sizes};
+use crate::ports::Ask;
 
 /// Ids of retained finished entries read per queue and set: enough to see whose jobs a queue holds.
 const RETAINED_MAX: usize = 25;
 
-/// Reads one reading per queue.
-pub(super) async fn read(
-    connection: &Connection,
-    prefix: &str,
-    queues: &BTreeSet<String>,
-) -> Result<Snapshot, QueueFailure> {
-    let mut commands = redis::pipe();
-    commands.cmd("TIME").cmd("INFO");
-    for queue in queues {
-        ask(&mut commands, &Keys::new(prefix, queue));
-    }
-    let mut replies = connection.ask_at_one_instant(&commands).await?.into_iter();
-    let at_ms = time(&replies.next().unwrap_or_default())?;
-    let server = server(replies.next().unwrap_or_default())?;
-    let readings = queues.iter().map(|queue| {
-        let reader = Reader::new(&mut replies, Keys::new(prefix, queue));
-        (queue.clone(), reader.read(prefix))
-    });
-    let snapshot = Snapshot { at_ms, server, queues: readings.collect() };
-    if snapshot.server_fault().is_some() {
-        // The master may be behind the same name by now.
-        connection.leave_node();
-    }
-    Ok(snapshot)
+/// Active ids read where no ids are wanted: enough to see whether any are stalled.
+const ACTIVE_MAX: usize = 10_000;
+
+/// Takes snapshots of the queues under a prefix.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Camera<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) prefix: &'a str,
+    pub(super) copies: &'a Copies,
+    pub(super) limits: &'a SnapshotLimits,
 }
 
-/// The commands of one queue, in the order in which [`Reader::read`] takes the replies.
-fn ask(commands: &mut Pipeline, keys: &Keys) {
-    for state in State::ALL {
-        commands.cmd(if state.is_list() { "LRANGE" } else { "ZRANGE" }).arg(keys.state(state)).arg(0).arg(-1);
+impl Camera<'_> {
+    /// Chooses the cheapest way, and goes it.
+    pub(super) async fn take(&self, ask: &Ask<'_>) -> Result<Snapshot, QueueFailure> {
+        if ask.wanted.is_empty() {
+            return self.take_guards(ask, &Probe::new(&[])).await;
+        }
+        let sizes = sizes::read(self.connection, self.prefix, ask.wanted).await?;
+        if sizes.is_probe_worth(ask.jobs, self.limits) {
+            match self.take_guards(ask, &Probe::new(ask.jobs)).await {
+                Ok(probed) if probed.found.is_some() => return Ok(probed),
+                Err(failure) if !copies::is_refusal(&failure) => return Err(failure),
+                // Not all were found, or Redis does not let us look for them: that takes all ids.
+                _ => {}
+            }
+        }
+        let copied = sizes.copied(ask.copies.is_some(), self.limits)?;
+        if !copied.is_empty() {
+            match self.take_ids(ask, &copied).await {
+                Err(failure) if copies::is_refusal(&failure) => {
+                    tracing::warn!(%failure, "ids could not be copied, so they are read in one reply");
+                }
+                answered => return answered,
+            }
+        }
+        sizes.copied(false, self.limits)?;
+        self.take_ids(ask, &Copied::new()).await
     }
-    commands.cmd("GET").arg(keys.own("id"));
-    commands.cmd("EXISTS").arg(keys.own("meta"));
-    commands.cmd("HEXISTS").arg(keys.own("meta")).arg("paused");
-    commands.cmd("EXISTS").arg(keys.own("groups"));
-    commands.cmd("HGET").arg(keys.host()).arg(NONCE);
-    for finished in ["completed", "failed"] {
-        commands.cmd("ZREVRANGE").arg(keys.own(finished)).arg(0).arg(RETAINED_MAX - 1).arg("WITHSCORES");
+
+    /// No more than the guards of all queues, some active entries, and the jobs of the probe.
+    async fn take_guards(&self, ask: &Ask<'_>, probe: &Probe<'_>) -> Result<Snapshot, QueueFailure> {
+        let reads = |_: &str, state| if state == State::Active { Read::First } else { Read::Nothing };
+        self.take_at_one_instant(ask, &reads, probe).await
     }
+
+    async fn take_ids(&self, ask: &Ask<'_>, copied: &Copied) -> Result<Snapshot, QueueFailure> {
+        let reads = |queue: &str, state| match (ask.wanted.contains(queue), ask.copies) {
+            (true, Some(token)) if copied.contains(&(queue.to_owned(), state)) => Read::Copy(token),
+            (true, _) => Read::Range,
+            (false, _) if state == State::Active => Read::First,
+            (false, _) => Read::Nothing,
+        };
+        self.take_at_one_instant(ask, &reads, &Probe::new(&[])).await
+    }
+
+    async fn take_at_one_instant<'t>(
+        &self,
+        ask: &Ask<'_>,
+        reads: &impl Fn(&str, State) -> Read<'t>,
+        probe: &Probe<'_>,
+    ) -> Result<Snapshot, QueueFailure> {
+        let plan = |queue: &String| {
+            let reads = State::ALL.into_iter().map(|state| (state, reads(queue, state)));
+            (queue.clone(), QueuePlan { keys: Keys::new(self.prefix, queue), reads: reads.collect() })
+        };
+        let plans: Vec<(String, QueuePlan<'_>)> = ask.queues.iter().map(plan).collect();
+        let mut commands = redis::pipe();
+        commands.cmd("TIME").cmd("INFO");
+        for (_, plan) in &plans {
+            plan.ask(&mut commands, self.copies);
+        }
+        probe.ask(&mut commands, self.prefix);
+        let mut replies = self.connection.ask_at_one_instant(&commands).await?.into_iter();
+        let at_ms = time(&replies.next().unwrap_or_default())?;
+        let server = server(replies.next().unwrap_or_default())?;
+        let mut queues = BTreeMap::new();
+        for (queue, plan) in plans {
+            queues.insert(queue, Reader::new(&mut replies, &plan.keys).read(self.prefix, &plan.reads));
+        }
+        let found = probe.found(&mut replies).filter(|found| !found.is_empty());
+        let snapshot = Snapshot { at_ms, server, queues, found };
+        if snapshot.server_fault().is_some() {
+            // The master may be behind the same name by now.
+            self.connection.leave_node();
+        }
+        Ok(snapshot)
+    }
+}
+
+/// How the ids of one state are read.
+#[derive(Debug, Clone, Copy)]
+enum Read<'t> {
+    /// All, in the reply.
+    Range,
+    /// All, in a copy that the token names.
+    Copy(&'t str),
+    /// The first few of a list.
+    First,
+    /// Only their number.
+    Nothing,
+}
+
+/// What is read of one queue.
+struct QueuePlan<'t> {
+    keys: Keys,
+    reads: Vec<(State, Read<'t>)>,
+}
+
+impl QueuePlan<'_> {
+    /// The commands, in the order in which [`Reader::read`] takes the replies.
+    fn ask(&self, commands: &mut Pipeline, copies: &Copies) {
+        let keys = &self.keys;
+        for &(state, read) in &self.reads {
+            ask_length(commands, keys, state);
+            let range = if state.is_list() { "LRANGE" } else { "ZRANGE" };
+            match read {
+                Read::Range => {
+                    commands.cmd(range).arg(keys.state(state)).arg(0).arg(-1);
+                }
+                Read::First => {
+                    commands.cmd(range).arg(keys.state(state)).arg(0).arg(ACTIVE_MAX - 1);
+                }
+                Read::Copy(token) => copies.make(commands, keys, state, token),
+                Read::Nothing => {}
+            }
+        }
+        commands.cmd("GET").arg(keys.own("id"));
+        commands.cmd("EXISTS").arg(keys.own("meta"));
+        commands.cmd("HEXISTS").arg(keys.own("meta")).arg("paused");
+        commands.cmd("EXISTS").arg(keys.own("groups"));
+        commands.cmd("HGET").arg(keys.host()).arg(NONCE);
+        for finished in ["completed", "failed"] {
+            commands.cmd("ZREVRANGE").arg(keys.own(finished)).arg(0).arg(RETAINED_MAX - 1).arg("WITHSCORES");
+        }
+    }
+}
+
+/// How many ids a state holds.
+pub(super) fn ask_length(commands: &mut Pipeline, keys: &Keys, state: State) {
+    commands.cmd(if state.is_list() { "LLEN" } else { "ZCARD" }).arg(keys.state(state));
 }
 
 /// Takes the replies of one queue.
 struct Reader<'a> {
     replies: &'a mut vec::IntoIter<Value>,
-    keys: Keys,
+    keys: &'a Keys,
     flaws: Vec<Flaw>,
 }
 
 impl<'a> Reader<'a> {
-    fn new(replies: &'a mut vec::IntoIter<Value>, keys: Keys) -> Self {
+    const fn new(replies: &'a mut vec::IntoIter<Value>, keys: &'a Keys) -> Self {
         Self { replies, keys, flaws: vec![] }
     }
 
-    fn read(mut self, prefix: &str) -> QueueReading {
+    fn read(mut self, prefix: &str, reads: &[(State, Read<'_>)]) -> QueueReading {
         let mut reading = QueueReading::default();
-        for state in State::ALL {
-            let kind = if state.is_list() { "list" } else { "sorted set" };
-            reading.ids.insert(state, self.ids(state.key(), kind));
+        for &(state, read) in reads {
+            self.state(&mut reading, state, read);
         }
         let id = self.text("id", "string");
         reading.id_counter = id.as_deref().and_then(|id| self.counter(id));
@@ -94,6 +201,39 @@ impl<'a> Reader<'a> {
         }
         reading.flaws = self.flaws;
         reading
+    }
+
+    fn state(&mut self, reading: &mut QueueReading, state: State, read: Read<'_>) {
+        let kind = if state.is_list() { "list" } else { "sorted set" };
+        let length = self.length(state.key(), kind);
+        reading.lengths.insert(state, length);
+        match read {
+            Read::Range | Read::First => {
+                reading.ids.insert(state, self.ids(state.key(), kind));
+            }
+            Read::Copy(token) => {
+                let copied = self.replies.next().unwrap_or_default();
+                let expires = self.replies.next().unwrap_or_default();
+                if length == 0 {
+                    reading.ids.insert(state, vec![]);
+                } else if copies::is_made(state, length, &copied, &expires) {
+                    let key = self.keys.copy(state, token);
+                    reading.copies.insert(state, IdsCopy { key, length });
+                } else {
+                    self.odd(state.key(), &copied);
+                }
+            }
+            Read::Nothing => {}
+        }
+    }
+
+    fn length(&mut self, key: &str, kind: &'static str) -> usize {
+        let Some(value) = self.next(key, kind) else { return 0 };
+        let Value::Int(length) = value else {
+            self.odd(key, &value);
+            return 0;
+        };
+        usize::try_from(length).unwrap_or(0)
     }
 
     /// The next reply, unless it is an error.
@@ -229,13 +369,19 @@ mod tests {
     use super::*;
 
     /// The replies of a healthy, empty queue, in order.
-    const HEALTHY: [&str; 13] = [
-        "*0\r\n",        // wait
-        "*0\r\n",        // waiting-children
-        "*0\r\n",        // delayed
-        "*0\r\n",        // paused
-        "*0\r\n",        // prioritized
-        "*0\r\n",        // active
+    const HEALTHY: [&str; 19] = [
+        ":0\r\n",        // wait: its length, and then its ids
+        "*0\r\n",        //
+        ":0\r\n",        // waiting-children
+        "*0\r\n",        //
+        ":0\r\n",        // delayed
+        "*0\r\n",        //
+        ":0\r\n",        // paused
+        "*0\r\n",        //
+        ":0\r\n",        // prioritized
+        "*0\r\n",        //
+        ":0\r\n",        // active
+        "*0\r\n",        //
         "$1\r\n7\r\n",   // id
         ":1\r\n",        // meta
         ":0\r\n",        // meta.paused
@@ -244,12 +390,17 @@ mod tests {
         "*0\r\n",        // completed
         "*0\r\n",        // failed
     ];
-    const WAIT: usize = 0;
-    const ID: usize = 6;
-    const META: usize = 7;
-    const GROUPS: usize = 9;
-    const COMPLETED: usize = 11;
-    const FAILED: usize = 12;
+    const WAIT: usize = 1;
+    const DELAYED: usize = 5;
+    const ID: usize = 12;
+    const META: usize = 13;
+    const GROUPS: usize = 15;
+    const COMPLETED: usize = 17;
+    const FAILED: usize = 18;
+
+    fn ranges() -> Vec<(State, Read<'static>)> {
+        State::ALL.map(|state| (state, Read::Range)).to_vec()
+    }
 
     fn read(changes: &[(usize, &str)]) -> QueueReading {
         let mut wire = HEALTHY;
@@ -257,7 +408,7 @@ mod tests {
             wire[position] = reply;
         }
         let mut replies: vec::IntoIter<Value> = wire.map(parsed).to_vec().into_iter();
-        Reader::new(&mut replies, Keys::new("bull", "slides")).read("bull")
+        Reader::new(&mut replies, &Keys::new("bull", "slides")).read("bull", &ranges())
     }
 
     fn bad(key: &str, found: &str) -> Vec<Flaw> {
@@ -267,7 +418,8 @@ mod tests {
     #[test]
     fn as_many_replies_are_taken_as_commands_are_sent() {
         let mut commands = redis::pipe();
-        ask(&mut commands, &Keys::new("bull", "slides"));
+        let plan = QueuePlan { keys: Keys::new("bull", "slides"), reads: ranges() };
+        plan.ask(&mut commands, &Copies::default());
         assert_eq!(commands.len(), HEALTHY.len());
     }
 
@@ -289,7 +441,7 @@ mod tests {
     #[test]
     fn a_wrong_type_is_a_flaw_and_the_other_states_still_count() {
         let wrong = "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n";
-        let reading = read(&[(WAIT, wrong), (2, "*1\r\n$1\r\nx\r\n")]);
+        let reading = read(&[(WAIT, wrong), (DELAYED, "*1\r\n$1\r\nx\r\n")]);
         let expected = Flaw::WrongType { key: "bull:slides:wait".into(), expected: "list" };
         assert_eq!(reading.flaws, [expected]);
         assert_eq!(reading.ids[&State::Delayed], ["x"]);
@@ -317,7 +469,7 @@ mod tests {
         let mut replies: vec::IntoIter<Value> = HEALTHY.map(parsed).to_vec().into_iter();
         replies.as_mut_slice()[WAIT] =
             Value::Array(vec![opaque(), Value::BulkString(b"x".to_vec()), opaque()]);
-        let reading = Reader::new(&mut replies, Keys::new("bull", "slides")).read("bull");
+        let reading = Reader::new(&mut replies, &Keys::new("bull", "slides")).read("bull", &ranges());
         assert_eq!(reading.flaws, [Flaw::OpaqueId]);
         assert_eq!(reading.ids[&State::Waiting], ["x"]);
     }
@@ -340,6 +492,26 @@ mod tests {
         let completed = "*4\r\n$1\r\nb\r\n$2\r\n20\r\n$1\r\na\r\n$2\r\n10\r\n";
         let failed = "*2\r\n$1\r\nc\r\n$2\r\n15\r\n";
         assert_eq!(read(&[(COMPLETED, completed), (FAILED, failed)]).retained, ["b", "c", "a"]);
+    }
+
+    #[test]
+    fn a_copy_that_was_not_made_leaves_its_state_unread_and_flawed() {
+        let copied = |wire: [&str; 3]| {
+            let plan = [(State::Waiting, Read::Copy("t"))];
+            let replies = wire.map(parsed).into_iter().chain(HEALTHY[ID..].iter().map(|wire| parsed(wire)));
+            let mut replies = replies.collect::<Vec<_>>().into_iter();
+            Reader::new(&mut replies, &Keys::new("bull", "slides")).read("bull", &plan)
+        };
+        let reading = copied([":3\r\n", ":1\r\n", ":1\r\n"]);
+        let expected = IdsCopy { key: "bull:slides:salvage:copy:t:wait".into(), length: 3 };
+        assert_eq!((reading.copies.get(&State::Waiting), reading.flaws.len()), (Some(&expected), 0));
+        let reading = copied([":3\r\n", ":0\r\n", ":0\r\n"]);
+        assert_eq!(
+            (reading.copies.len(), reading.ids.len(), reading.flaws),
+            (0, 0, bad("wait", "an integer"))
+        );
+        let reading = copied([":0\r\n", ":0\r\n", ":0\r\n"]);
+        assert_eq!((reading.copies.len(), reading.ids.len(), reading.flaws.len()), (0, 1, 0));
     }
 
     #[test]
