@@ -189,7 +189,9 @@ fn drive(sizes: &[usize]) -> Result<()> {
 /// Commands on the one long state of a layout; `@` stands for the queue.
 const fn commands(layout: Layout) -> &'static [&'static str] {
     match layout {
-        Layout::Waiting => &["LRANGE @wait 0 -1", "LPOS @wait absent", "COPY @wait @copy REPLACE", "DEL @copy"],
+        Layout::Waiting => {
+            &["LRANGE @wait 0 -1", "LPOS @wait absent", "COPY @wait @copy REPLACE", "DEL @copy"]
+        }
         Layout::Delayed => &[
             "ZRANGE @delayed 0 -1",
             "ZMSCORE @delayed absent",
@@ -214,7 +216,8 @@ async fn cost(redis: &Redis, command: &str) -> Result<Duration> {
         redis::cmd(&words[0]).arg(&words[1..]).query_async::<redis::Value>(&mut client).await?;
         let stats = redis.command(&["INFO", "commandstats"])?;
         let name = format!("cmdstat_{}:", words[0].to_lowercase());
-        let line = stats.lines().find_map(|line| line.strip_prefix(&name)).context("the command's statistics")?;
+        let line =
+            stats.lines().find_map(|line| line.strip_prefix(&name)).context("the command's statistics")?;
         let us = line.split(',').find_map(|part| part.strip_prefix("usec=")).context("its time")?;
         costs.push(Duration::from_micros(us.parse()?));
     }
