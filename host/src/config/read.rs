@@ -9,6 +9,7 @@ use std::time::Duration;
 use miette::NamedSource;
 use salvage_core::act::STATEMENT_TIMEOUT;
 use salvage_core::grants::{Grants, GrantsMode};
+use salvage_core::lease::Budget;
 use salvage_core::settings::{PassSettings, human};
 
 use super::section::{
@@ -140,8 +141,8 @@ fn position(name: &str, text: &str, offset: usize) -> String {
 fn settings(mut root: Section<'_>, needs_stores: bool) -> Settings {
     let database_url = database(root.section("database"), needs_stores);
     let redis = redis::redis(root.section("redis"), needs_stores);
-    let pass = pass(root.section("pass"));
-    let (lease_key, lease_ttl) = lease(root.section("lease"));
+    let (pass, settle_at) = pass(root.section("pass"));
+    let (lease_key, pass) = lease(root.section("lease"), pass, settle_at);
     let mut handlers = handlers(root.section("handlers"));
     let general = handlers.limits;
     handlers.named = root.section("handler").each(|name, section| handler(name, section, general));
@@ -150,7 +151,7 @@ fn settings(mut root: Section<'_>, needs_stores: bool) -> Settings {
     admin.close();
     let log = log(root.section("log"));
     root.close();
-    Settings { database_url, redis, pass: PassSettings { lease_ttl, ..pass }, lease_key, handlers, log }
+    Settings { database_url, redis, pass, lease_key, handlers, log }
 }
 
 fn database(mut section: Section<'_>, is_needed: bool) -> Option<SecretUrl> {
@@ -196,13 +197,18 @@ pub(super) fn url(node: &Node, schemes: &[&str], example: &str) -> Result<Secret
     SecretUrl::parse(text.trim(), schemes).map_err(|fault| complaint(fault.to_string()))
 }
 
-fn pass(mut section: Section<'_>) -> PassSettings {
+/// The settings, and where `settle` is set.
+fn pass(mut section: Section<'_>) -> (PassSettings, Place) {
     let default = PassSettings::default();
+    let mut settle_at = Place::Nowhere;
     let settings = PassSettings {
         interval: section.or("interval", default.interval, duration),
         stale_after: section.or("stale_after", default.stale_after, duration),
         page_size: section.or("page_size", default.page_size, |node| count(node, PAGE_SIZE_MAX)),
-        settle: section.or("settle", default.settle, duration),
+        settle: section.or("settle", default.settle, |node| {
+            settle_at = node.value.clone();
+            duration(node)
+        }),
         recoveries_max: section
             .or("recoveries_max", default.recoveries_max, |node| count(node, RECOVERIES_MAX_MAX)),
         recoveries_window: section.or("recoveries_window", default.recoveries_window, duration),
@@ -211,7 +217,7 @@ fn pass(mut section: Section<'_>) -> PassSettings {
         lease_ttl: default.lease_ttl,
     };
     section.close();
-    settings
+    (settings, settle_at)
 }
 
 /// A requeued job must not be due before the transaction that enqueued it has ended: a worker would find its row still
@@ -226,14 +232,24 @@ fn start_delay(node: &Node) -> Result<std::ops::RangeInclusive<Duration>, Compla
     Err(Complaint::new(message))
 }
 
-fn lease(mut section: Section<'_>) -> (String, Duration) {
+/// The key, and the settings of a pass with its lease. If neither `ttl` nor `settle` is set, they fit.
+fn lease(mut section: Section<'_>, pass: PassSettings, settle_at: Place) -> (String, PassSettings) {
     let key = section.or("key", "lock:job-recovery".to_owned(), text);
-    let ttl = section.or("ttl", PassSettings::default().lease_ttl, |node| {
+    let mut place = settle_at;
+    let lease_ttl = section.or("ttl", pass.lease_ttl, |node| {
+        place = node.value.clone();
         duration_from(node, LEASE_TTL_MIN, "a busy host could not renew it in time")
     });
     section.get("scope", |node| word(node, &[("global", ())], &["domain"]));
+    let pass = PassSettings { lease_ttl, ..pass };
+    let budget = Budget::of(&pass);
+    if !budget.fits() {
+        let complaint =
+            Complaint::new(format!("ttl: too short for a pass to act without a renewal: {budget}"));
+        section.complain(place, complaint.with_help("make ttl longer, or [pass] settle shorter"));
+    }
     section.close();
-    (key, ttl)
+    (key, pass)
 }
 
 fn handlers(mut section: Section<'_>) -> Handlers {

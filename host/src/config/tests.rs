@@ -73,7 +73,7 @@ fn the_example_has_every_setting() {
     let whole: String = EXAMPLE.lines().map(uncommented).collect();
     // The one mode in which every setting of [redis] is of use.
     let sentinel = [("SALVAGE_REDIS__MODE", "sentinel"), ("REDIS_URL", "rediss://:hunter2@main")];
-    assert_snapshot!(refused(&whole, &sentinel), @"invalid configuration: salvage.toml:104:10: [admin] listen: a listener is not supported in this version (leave it out)");
+    assert_snapshot!(refused(&whole, &sentinel), @"invalid configuration: salvage.toml:105:10: [admin] listen: a listener is not supported in this version (leave it out)");
 
     let supported = |line: &&str| !line.starts_with("listen");
     let supported: String = whole.lines().filter(supported).map(|line| format!("{line}\n")).collect();
@@ -304,6 +304,16 @@ fn a_start_delay_outlasts_our_transactions() {
     assert_snapshot!(refused("[pass]\nstart_delay = \"1s..15s\"\n", &[]), @"invalid configuration: salvage.toml:2:15: [pass] start_delay: must begin at 5 s or later: a transaction of ours may take that long");
     assert_snapshot!(refused("[pass]\nstart_delay = \"15s..5s\"\n", &[]), @r#"invalid configuration: salvage.toml:2:15: [pass] start_delay: "15s..5s" ends before it begins"#);
     accepted("[pass]\nstart_delay = \"5s..5s\"\n", &[]);
+}
+
+#[test]
+fn a_lease_outlasts_what_a_pass_certainly_takes() {
+    assert_snapshot!(refused("[lease]\nttl = \"10s\"\n", &[]), @"invalid configuration: salvage.toml:2:7: [lease] ttl: too short for a pass to act without a renewal: 30 s ([pass] settle) + 1 s (margin before the lease expires) = 31 s, which must be less than 10 s ([lease] ttl) (make ttl longer, or [pass] settle shorter)");
+    assert_snapshot!(refused("[pass]\nsettle = \"2s\"\n[lease]\nkey = \"k\"\n", &[("SALVAGE_LEASE__TTL", "2s")]), @"invalid configuration: SALVAGE_LEASE__TTL: [lease] ttl: too short for a pass to act without a renewal: 2 s ([pass] settle) + 200 ms (margin before the lease expires) = 2200 ms, which must be less than 2 s ([lease] ttl) (make ttl longer, or [pass] settle shorter)");
+    assert_snapshot!(refused("[pass]\nsettle = \"595s\"\n", &[]), @"invalid configuration: salvage.toml:2:10: [lease] ttl: too short for a pass to act without a renewal: 595 s ([pass] settle) + 10 s (margin before the lease expires) = 605 s, which must be less than 10 min ([lease] ttl) (make ttl longer, or [pass] settle shorter)");
+    for (settle, ttl) in [("1ms", "1s"), ("1ms", "2s"), ("1s", "2s"), ("30s", "34s"), ("589s", "600s")] {
+        accepted(&format!("[pass]\nsettle = \"{settle}\"\n[lease]\nttl = \"{ttl}\"\n"), &[]);
+    }
 }
 
 #[test]
