@@ -16,13 +16,16 @@ mod look;
 mod record;
 mod reporting;
 mod stalled;
+mod tenure;
 
+use std::pin::pin;
+use std::rc::Rc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use salvage_core::candidate::Candidate;
 use salvage_core::decision::{DecisionKind, Ruling};
-use salvage_core::lease::{Fence, LeaseAnswer, Trusted};
+use salvage_core::lease::{Fence, LeaseAnswer};
 use salvage_core::outcome::Outcome;
 use salvage_core::report::{LeaseState, Report};
 use salvage_core::settings::PassSettings;
@@ -30,6 +33,7 @@ use salvage_core::sighting::{QueueFailure, Sighting};
 
 pub use look::queue_names;
 
+use self::tenure::Tenure;
 use crate::ports::{Clock, Lease, Ledger, Outside, Queues, StoreFailure};
 use crate::stop::Stop;
 
@@ -110,13 +114,14 @@ pub(crate) struct Pass<'a, O> {
 pub(crate) struct Licence {
     pass_id: String,
     fence: Fence,
-    trusted: Trusted,
+    /// Until when the lease is trusted.
+    trusted: Rc<Tenure>,
 }
 
 /// Runs one pass.
 ///
 /// # Errors
-/// If PostgreSQL failed as a whole, or a newer pass began. What was written before is whole; the rest is left for the
+/// If PostgreSQL failed as a whole, a newer pass began or the lease was lost. What was written before is whole; the rest is left for the
 /// next pass. Redis failing is no error here: it makes candidates unknown.
 pub async fn run<O: Outside>(
     outside: &O,
@@ -144,8 +149,17 @@ pub async fn run<O: Outside>(
             return Ok(reporting::skipped(&meter, outside, LeaseState::Unreachable));
         }
     }
-    let trusted = Trusted::from(asked_at, settings.lease_ttl);
-    let ended = under_lease(outside, settings, stop, trusted).await;
+    let tenure = Rc::new(Tenure::begun(asked_at, settings.lease_ttl));
+    let ended = {
+        let mut pass = pin!(under_lease(outside, settings, stop, Rc::clone(&tenure)));
+        tokio::select! {
+            biased;
+            ended = &mut pass => ended,
+            // Lost: the pass sees it before its next write, and ends.
+            () = tenure.keep(outside, &owner, settings.lease_ttl) => pass.await,
+        }
+    };
+    let ended = ended.map_err(|failure| by_loss(failure, &tenure, outside.clock().now()));
     release(outside, &owner).await;
     let (licence, body) = ended?;
     Ok(reporting::report(&meter, outside, Some(&licence), LeaseState::Acquired, body))
@@ -155,7 +169,7 @@ async fn under_lease<O: Outside>(
     outside: &O,
     settings: &PassSettings,
     stop: &Stop,
-    trusted: Trusted,
+    trusted: Rc<Tenure>,
 ) -> Result<(Licence, Body), StoreFailure> {
     let (ledger, clock) = (outside.ledger(), outside.clock());
     let began = clock.now();
@@ -167,9 +181,23 @@ async fn under_lease<O: Outside>(
     // Once more, for a pass that ended early.
     outside.queues().remove_copies().await;
     let body = body?;
+    licence.trusted.check(clock.now())?;
     let sources = reporting::count(&body);
     ledger.pass_ended(&licence.pass_id, clock.now() - began, &sources).await?;
     Ok((licence, body))
+}
+
+/// Who stood still for so long that the lease was lost has lost connections as well: then it is the lease that matters.
+fn by_loss(failure: StoreFailure, tenure: &Tenure, now: Duration) -> StoreFailure {
+    match (failure, tenure.check(now)) {
+        (failure @ (StoreFailure::Fenced { .. } | StoreFailure::LeaseLost(_)), _) | (failure, Ok(())) => {
+            failure
+        }
+        (failure, Err(loss)) => {
+            tracing::warn!(%failure, "the pass failed under a lease that was lost");
+            loss
+        }
+    }
 }
 
 async fn release<O: Outside>(outside: &O, owner: &str) {
@@ -192,6 +220,7 @@ impl<O: Outside> Pass<'_, O> {
     /// The sentence, between lease and release.
     async fn body(&self) -> Result<Body, StoreFailure> {
         let gathered = self.gather().await?;
+        self.check_lease()?;
         if let Some(licence) = &self.licence {
             self.outside.ledger().pass_began(&licence.pass_id, &licence.fence, gathered.now).await?;
         }
@@ -211,6 +240,11 @@ impl<O: Outside> Pass<'_, O> {
         self.act(&gathered, &known, &mut cases).await?;
         self.record(&gathered, &known, &cases).await?;
         Ok(Body { gathered, cases, scan_ran: known.scan.is_some(), stalled })
+    }
+
+    /// Comes before each write: under a lease that is lost none begins.
+    fn check_lease(&self) -> Result<(), StoreFailure> {
+        self.licence.as_ref().map_or(Ok(()), |licence| licence.trusted.check(self.outside.clock().now()))
     }
 
     fn now_of_redis(&self, look: &look::Look) -> u64 {

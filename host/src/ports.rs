@@ -9,7 +9,7 @@ use salvage_core::act::{Act, Place, ScriptAnswer};
 use salvage_core::candidate::{Candidate, LiveRow, RowToken};
 use salvage_core::decision::Decision;
 use salvage_core::epoch::QueueMemory;
-use salvage_core::lease::{Fence, LeaseAnswer};
+use salvage_core::lease::{Fence, LeaseAnswer, LeaseLoss};
 use salvage_core::ledger::{Entry, Intent, PassRecord, StoryLine};
 use salvage_core::manifest::HandlerManifest;
 use salvage_core::outcome::Outcome;
@@ -51,8 +51,14 @@ pub trait Outside {
 pub trait Clock {
     /// Time since boot, running through suspend (`CLOCK_BOOTTIME`).
     fn now(&self) -> Duration;
-    /// Returns after `duration`.
+    /// Returns after `duration`. A timer may stand still while the machine is suspended.
     async fn sleep(&self, duration: Duration);
+    /// Returns once [`Self::now`] has come to `instant`, a second late at most: also if the machine was suspended meanwhile.
+    async fn until(&self, instant: Duration) {
+        while let Some(left) = instant.checked_sub(self.now()).filter(|left| !left.is_zero()) {
+            self.sleep(left.min(Duration::from_secs(1))).await;
+        }
+    }
     /// 128 random bits, as 32 hex digits.
     fn token(&self) -> String;
     /// Random, evenly spread over 0 to 1.
@@ -68,6 +74,12 @@ pub trait Lease {
     /// # Errors
     /// If Redis does not answer. The key may then be ours until it expires.
     async fn acquire(&self, owner: &str, ttl: Duration) -> Result<LeaseAnswer, QueueFailure>;
+
+    /// Lets the lease begin anew if it is still `owner`'s; returns whether it was. One that expired is not taken again.
+    ///
+    /// # Errors
+    /// If Redis does not answer. The lease may or may not have been prolonged, so trust does not grow.
+    async fn renew(&self, owner: &str, ttl: Duration) -> Result<bool, QueueFailure>;
 
     /// How long until the key runs out, if somebody holds it.
     ///
@@ -194,7 +206,7 @@ pub struct QueueTerms {
     pub with_meta: BTreeSet<String>,
 }
 
-/// PostgreSQL gave no answer, or not the one that was asked for.
+/// Why a pass cannot go on: PostgreSQL gave no answer, or not the one that was asked for, or the pass lost its right to write.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreFailure {
     /// No connection.
@@ -225,6 +237,9 @@ pub enum StoreFailure {
         /// Our generation.
         ours: u64,
     },
+    /// This pass's lease is not to be trusted any more.
+    #[error("the lease was lost: {0}")]
+    LeaseLost(LeaseLoss),
     /// A reply that cannot be.
     #[error("PostgreSQL sent an unexpected reply to {attempted}: {detail}")]
     Unexpected {

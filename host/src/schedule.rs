@@ -33,7 +33,8 @@ pub async fn run<O: Outside>(outside: &O, settings: &PassSettings, stop: &Stop) 
             tracing::info!(passes_skipped, next_in_ms = pause.as_millis(), "the next attempt is scheduled");
         }
         tokio::select! {
-            () = outside.clock().sleep(pause) => {}
+            // Not a sleep: an interval runs through suspend.
+            () = outside.clock().until(outside.clock().now() + pause) => {}
             () = stop.requested() => {}
         }
     }
@@ -47,6 +48,8 @@ enum After {
     Pass,
     /// A store failed.
     Failure,
+    /// The lease was lost on the way: this host was frozen, or Redis lost or refused it.
+    LeaseLost,
     /// Another host holds the lease, and it runs out after this time unless it is given back before.
     Held(Option<Duration>),
 }
@@ -54,6 +57,7 @@ enum After {
 impl After {
     async fn of<O: Outside>(outside: &O, ended: &Result<Report, StoreFailure>) -> Self {
         match ended.as_ref().map(|report| report.pass.lease) {
+            Err(StoreFailure::LeaseLost(_)) => Self::LeaseLost,
             Err(_) | Ok(LeaseState::Unreachable) => Self::Failure,
             Ok(LeaseState::Held) => Self::Held(outside.lease().expires_in().await.unwrap_or(None)),
             Ok(LeaseState::Acquired | LeaseState::NotTaken) => Self::Pass,
@@ -70,6 +74,9 @@ fn pause(interval: Duration, after: After, fraction: f64) -> Duration {
     match after {
         After::Pass | After::Held(None) => around(interval),
         After::Failure => around(interval.min(RETRY_AFTER)),
+        // At once: what a pass looked at before its host was frozen is old, and to lose a lease takes a third of its time
+        // to live at least, so this does not run wild.
+        After::LeaseLost => Duration::ZERO,
         After::Held(Some(expires_in)) => {
             let expired = expires_in + EXPIRY_SPREAD.mul_f64(fraction.max(JITTER));
             around(interval).min(expired)
@@ -116,6 +123,11 @@ mod tests {
         assert_eq!(pause(5 * MINUTE, After::Failure, 0.5), RETRY_AFTER);
         assert_eq!(pause(Duration::from_secs(1), After::Failure, 0.5), Duration::from_secs(1));
         assert_eq!(pause(5 * MINUTE, After::Pass, 0.0), Duration::from_secs(270));
+    }
+
+    #[test]
+    fn a_pass_that_lost_its_lease_starts_over_at_once() {
+        assert_eq!(pause(5 * MINUTE, After::LeaseLost, 0.5), Duration::ZERO);
     }
 
     #[test]

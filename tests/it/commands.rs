@@ -107,9 +107,28 @@ impl Running {
 
     /// Sends SIGTERM.
     pub(crate) fn terminate(&self) -> Result<()> {
+        self.signal(libc::SIGTERM)
+    }
+
+    /// Freezes it (SIGSTOP), as a suspended machine would.
+    pub(crate) fn freeze(&self) -> Result<()> {
+        self.signal(libc::SIGSTOP)
+    }
+
+    /// Wakes it.
+    pub(crate) fn wake(&self) -> Result<()> {
+        self.signal(libc::SIGCONT)
+    }
+
+    /// Kills it, as a crash would.
+    pub(crate) fn kill(&self) -> Result<()> {
+        self.signal(libc::SIGKILL)
+    }
+
+    fn signal(&self, number: i32) -> Result<()> {
         let pid = libc::pid_t::try_from(self.child.id()).context("a process id beyond pid_t")?;
         // SAFETY: kill(2) takes two numbers; the child was not waited for yet, so the id is still its own.
-        ensure!(unsafe { libc::kill(pid, libc::SIGTERM) } == 0, "SIGTERM was not sent");
+        ensure!(unsafe { libc::kill(pid, number) } == 0, "signal {number} was not sent");
         Ok(())
     }
 

@@ -19,7 +19,7 @@ use crate::acting::{QUEUES, delayed, lose_generation, running, running_on, with_
 /// Longest wait for the other host.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn lease_key(system: &System) -> String {
+pub(crate) fn lease_key(system: &System) -> String {
     format!("{}:lock", system.prefix)
 }
 

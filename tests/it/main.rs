@@ -21,6 +21,7 @@ mod judging_races;
 mod judging_scan;
 mod judging_world;
 mod lease_passes;
+mod lease_renewal;
 mod pass_copies;
 mod postgres_acts;
 mod postgres_fixtures;

@@ -189,6 +189,12 @@ impl Clock for RivalledClock<'_> {
     async fn sleep(&self, _: Duration) {
         (self.rival)(Moment::Settling).await;
     }
+    /// Looks often, because the clock may be put forward at any moment.
+    async fn until(&self, instant: Duration) {
+        while self.now() < instant {
+            MachineClock.sleep(Duration::from_millis(5)).await;
+        }
+    }
     fn token(&self) -> String {
         MachineClock.token()
     }

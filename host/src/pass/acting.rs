@@ -32,6 +32,7 @@ impl<O: Outside> Pass<'_, O> {
         if acts.is_empty() || self.stop.is_requested() {
             return Ok(());
         }
+        self.check_lease()?;
         let intents: Vec<Intent> = acts.iter().map(|(index, _)| intent(gathered, &cases[*index])).collect();
         self.outside.ledger().intend(&licence.pass_id, &licence.fence, &intents).await?;
         let is_halted = Cell::new(false);
@@ -61,10 +62,13 @@ impl<O: Outside> Pass<'_, O> {
         }
         let settle_ms = self.settings.settle.as_millis();
         tracing::info!(orphans = orphans.len(), settle_ms, "looking again before anything is written");
+        let Some(licence) = &self.licence else { return Ok(None) };
         tokio::select! {
             () = self.outside.clock().sleep(self.settings.settle) => {}
             () = self.stop.requested() => return Ok(None),
+            () = licence.trusted.lost() => {}
         }
+        self.check_lease()?;
         let candidates: Vec<_> = orphans.iter().map(|case| case.candidate.clone()).collect();
         let second = match self.look_for_all(&gathered.sources, &candidates).await {
             Ok(second) => second,

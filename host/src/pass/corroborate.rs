@@ -57,6 +57,7 @@ impl<O: Outside> Pass<'_, O> {
         }
         if self.licence.is_some() && !seen.is_empty() {
             let now = self.outside.jobs().now().await?;
+            self.check_lease()?;
             self.outside.ledger().corroborate(&seen, now).await?;
         }
         Ok(corroborated)

@@ -118,10 +118,12 @@ impl<O: Outside> Pass<'_, O> {
             let memory = epoch::remember(before.as_ref(), &continuity, reading, server, nonce, now);
             changed.insert(queue.clone(), memory);
         }
+        self.check_lease()?;
         if let Some(licence) = &self.licence {
             ledger.remember_queues(&changed, &licence.fence).await?;
         }
         known.memories.extend(changed);
+        self.check_lease()?;
         if let Some(licence) = &self.licence
             && let Err(failure) = self.outside.queues().mark(&known.nonces, &licence.fence).await
         {

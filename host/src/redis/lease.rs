@@ -35,16 +35,6 @@ impl RedisLease {
         Self { connection, key }
     }
 
-    /// Lets the lease begin anew if it is still `owner`'s; returns whether it was. One that expired is not taken again.
-    ///
-    /// # Errors
-    /// If Redis does not answer. The lease may or may not have been prolonged, so trust does not grow.
-    pub async fn renew(&self, owner: &str, ttl: Duration) -> Result<bool, QueueFailure> {
-        let mut call = Call::default();
-        call.key(self.key.clone()).arg(owner).arg(milliseconds(ttl));
-        reply::flag(script::COMMAND, &RENEW.ask(&self.connection, &call).await?)
-    }
-
     /// `None` if the key is there already.
     async fn set_if_free(&self, owner: &str, ttl: Duration) -> Result<Option<LeaseAnswer>, QueueFailure> {
         let mut command = redis::pipe();
@@ -87,6 +77,12 @@ impl Lease for RedisLease {
             }
         }
         Err(last)
+    }
+
+    async fn renew(&self, owner: &str, ttl: Duration) -> Result<bool, QueueFailure> {
+        let mut call = Call::default();
+        call.key(self.key.clone()).arg(owner).arg(milliseconds(ttl));
+        reply::flag(script::COMMAND, &RENEW.ask(&self.connection, &call).await?)
     }
 
     async fn expires_in(&self) -> Result<Option<Duration>, QueueFailure> {
