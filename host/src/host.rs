@@ -84,7 +84,8 @@ impl Host {
     pub fn new(config: &Config, handlers: Registry) -> Result<Self, HostError> {
         let queues = RedisQueues::new(&redis(&config.redis)).map_err(HostError::Redis)?;
         let postgres = Postgres::new(config.database.url.expose(), Pooler::None, &config.redis.prefix)
-            .map_err(HostError::Database)?;
+            .map_err(HostError::Database)?
+            .with_scope_rest((2 * config.pass.interval).max(config.pass.lease_ttl));
         Ok(Self { lease: queues.lease(&config.lease.key), queues, postgres, handlers, clock: MachineClock })
     }
 }

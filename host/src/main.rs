@@ -84,7 +84,7 @@ async fn with_host(
         }
         Command::Accept(Accept { queues, entry, .. }) => match entry.as_deref() {
             Some([queue, entry_id]) => command::accept::entry(host, queue, entry_id, &operator()).await,
-            _ => command::accept::queues(host, &queues, &operator()).await,
+            _ => command::accept::queues(host, &config.pass, &queues, &operator()).await,
         },
         Command::Migrate | Command::History { .. } | Command::Handler(_) => {
             unreachable!("answered without handlers or without a host")

@@ -9,7 +9,7 @@ use salvage_core::act::{Act, Place, ScriptAnswer};
 use salvage_core::candidate::{Candidate, LiveRow, RowToken};
 use salvage_core::decision::Decision;
 use salvage_core::epoch::QueueMemory;
-use salvage_core::lease::{Fence, LeaseAnswer, LeaseLoss};
+use salvage_core::lease::{self, Fence, LeaseAnswer, LeaseLoss, Scope};
 use salvage_core::ledger::{Entry, Intent, PassRecord, StoryLine};
 use salvage_core::manifest::HandlerManifest;
 use salvage_core::outcome::Outcome;
@@ -65,7 +65,7 @@ pub trait Clock {
     fn fraction(&self) -> f64;
 }
 
-/// The key that says who may run a pass.
+/// The keys that say who may run a pass, one for each scope.
 pub trait Lease {
     /// Takes the lease if nobody holds it.
     ///
@@ -73,19 +73,19 @@ pub trait Lease {
     ///
     /// # Errors
     /// If Redis does not answer. The key may then be ours until it expires.
-    async fn acquire(&self, owner: &str, ttl: Duration) -> Result<LeaseAnswer, QueueFailure>;
+    async fn acquire(&self, scope: &Scope, owner: &str, ttl: Duration) -> Result<LeaseAnswer, QueueFailure>;
 
     /// Lets the lease begin anew if it is still `owner`'s; returns whether it was. One that expired is not taken again.
     ///
     /// # Errors
     /// If Redis does not answer. The lease may or may not have been prolonged, so trust does not grow.
-    async fn renew(&self, owner: &str, ttl: Duration) -> Result<bool, QueueFailure>;
+    async fn renew(&self, scope: &Scope, owner: &str, ttl: Duration) -> Result<bool, QueueFailure>;
 
     /// How long until the key runs out, if somebody holds it.
     ///
     /// # Errors
     /// If Redis does not answer.
-    async fn expires_in(&self) -> Result<Option<Duration>, QueueFailure> {
+    async fn expires_in(&self, _: &Scope) -> Result<Option<Duration>, QueueFailure> {
         Ok(None)
     }
 
@@ -93,7 +93,7 @@ pub trait Lease {
     ///
     /// # Errors
     /// If Redis does not answer. The key then expires by itself.
-    async fn release(&self, owner: &str) -> Result<bool, QueueFailure>;
+    async fn release(&self, scope: &Scope, owner: &str) -> Result<bool, QueueFailure>;
 }
 
 /// What a look at the queues is to find out, and what it may do for it.
@@ -108,6 +108,8 @@ pub struct Ask<'a> {
     pub jobs: &'a [Vec<Place>],
     /// Names the copies this look may make in Redis; `None` if it may write nothing.
     pub copies: Option<&'a str>,
+    /// Whose nonce is read: each scope of the lease leaves its own in a queue.
+    pub scope: &'a str,
 }
 
 impl<'a> Ask<'a> {
@@ -115,13 +117,19 @@ impl<'a> Ask<'a> {
     #[must_use]
     pub fn guards(queues: &'a BTreeSet<String>) -> Self {
         const NONE: &BTreeSet<String> = &BTreeSet::new();
-        Self { queues, wanted: NONE, jobs: &[], copies: None }
+        Self { queues, wanted: NONE, jobs: &[], copies: None, scope: lease::GLOBAL }
     }
 
     /// For all ids of all these queues, without writing anything.
     #[must_use]
     pub const fn ids(queues: &'a BTreeSet<String>) -> Self {
-        Self { queues, wanted: queues, jobs: &[], copies: None }
+        Self { queues, wanted: queues, jobs: &[], copies: None, scope: lease::GLOBAL }
+    }
+
+    /// The same, with the nonce of another scope.
+    #[must_use]
+    pub const fn of_scope(self, scope: &'a str) -> Self {
+        Self { scope, ..self }
     }
 }
 
@@ -170,7 +178,7 @@ pub trait Queues {
     /// If any of them could not be read.
     async fn residues(&self, jobs: &[Vec<Place>]) -> Result<Vec<Residue>, QueueFailure>;
 
-    /// Writes a nonce into each queue's own key, and raises its generation to the fence's: all or none.
+    /// Writes the nonce of the fence's scope into each queue's own key, and raises its generation to the fence's: all or none.
     ///
     /// # Errors
     /// If any may not have been written; [`QueueFailure::Fenced`] under a greater generation of the fence's scope.
@@ -236,6 +244,21 @@ pub enum StoreFailure {
     Fenced {
         /// Our generation.
         ours: u64,
+    },
+    /// Hosts of the other kind of `[lease] scope` are at work on the same tables.
+    #[error(
+        "this host has [lease] scope = {ours:?}, but a pass of scope {found:?} began {seconds} s ago: give all hosts the \
+         same; after a change, the new kind begins once the old one was not used for {rest_seconds} s"
+    )]
+    OtherScope {
+        /// The setting of this host.
+        ours: &'static str,
+        /// `global`, or a domain.
+        found: String,
+        /// Since that pass began.
+        seconds: u64,
+        /// How long it must be.
+        rest_seconds: u64,
     },
     /// This pass's lease is not to be trusted any more.
     #[error("the lease was lost: {0}")]
@@ -437,7 +460,7 @@ pub trait Ledger {
     /// Raises the scope's generation by one and makes `pass_token` the only one that may write.
     ///
     /// # Errors
-    /// If it may not have been raised.
+    /// If it may not have been raised; [`StoreFailure::OtherScope`] if hosts of the other kind of scope are at work.
     async fn raise_fence(&self, scope: &str, pass_token: &str) -> Result<Fence, StoreFailure>;
 
     /// Records that a pass began.
@@ -462,22 +485,23 @@ pub trait Ledger {
         sources: &[SourceCounts],
     ) -> Result<(), StoreFailure>;
 
-    /// What is remembered of each queue; no entry for one never seen.
+    /// What the passes of a scope remember of each queue; no entry for one they never saw.
     ///
     /// # Errors
     /// If it could not be read.
     async fn queue_memories(
         &self,
+        scope: &str,
         queues: &BTreeSet<String>,
     ) -> Result<BTreeMap<String, QueueMemory>, StoreFailure>;
 
-    /// What is remembered of every queue ever seen under this host's prefix.
+    /// What the passes of a scope remember of every queue they ever saw under this host's prefix.
     ///
     /// # Errors
     /// If it could not be read.
-    async fn all_queue_memories(&self) -> Result<BTreeMap<String, QueueMemory>, StoreFailure>;
+    async fn all_queue_memories(&self, scope: &str) -> Result<BTreeMap<String, QueueMemory>, StoreFailure>;
 
-    /// Remembers queues, under the fence.
+    /// Remembers queues for the fence's scope, and under the fence.
     ///
     /// # Errors
     /// [`StoreFailure::Fenced`] or if nothing was written.
@@ -487,11 +511,11 @@ pub trait Ledger {
         fence: &Fence,
     ) -> Result<(), StoreFailure>;
 
-    /// The sources corroborated by a queue since that queue's epoch began.
+    /// The sources corroborated by a queue since that queue's epoch, as the scope remembers it, began.
     ///
     /// # Errors
     /// If it could not be read.
-    async fn corroborated(&self) -> Result<BTreeSet<SourceName>, StoreFailure>;
+    async fn corroborated(&self, scope: &str) -> Result<BTreeSet<SourceName>, StoreFailure>;
 
     /// Records that `queue` held an entry of `source` at `now`.
     ///

@@ -201,7 +201,7 @@ async fn accepting_beside_a_pass_ends_it_and_what_was_accepted_stands() -> Resul
         let another = system.another_host().await?;
         let before = Stores::of(&system).await?.of_the_application();
         let accepting = async || {
-            accept::queues(&another, &[], "the operator").await?;
+            accept::queues(&another, &system.settings, &[], "the operator").await?;
             Ok(())
         };
         let rival = once_at(moment, accepting);

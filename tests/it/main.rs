@@ -22,6 +22,7 @@ mod judging_scan;
 mod judging_world;
 mod lease_passes;
 mod lease_renewal;
+mod lease_scopes;
 mod pass_copies;
 mod postgres_acts;
 mod postgres_fixtures;

@@ -125,7 +125,7 @@ impl System {
         );
         self.age_epochs().await?;
         let insert = "INSERT INTO salvage.corroborations (prefix, queue, domain, source, seen_at) \
-             SELECT q.prefix, q.queue, s.domain, s.source, now() FROM salvage.queues AS q, \
+             SELECT DISTINCT q.prefix, q.queue, s.domain, s.source, now() FROM salvage.queue_memories AS q, \
              (VALUES ('slides', 'generation'), ('video-composition', 'composition'), ('video-composition', 'narration'), \
              ('exports', 'slide-export'), ('exports', 'video-export')) AS s (domain, source) ON CONFLICT DO NOTHING";
         sqlx::query(insert).execute(self.db.pool()).await.context("corroborating every source")?;
@@ -134,8 +134,9 @@ impl System {
 
     /// Moves the begin of every epoch to yesterday.
     pub async fn age_epochs(&self) -> Result<()> {
-        let update = "UPDATE salvage.queues SET epoch_began = now() - interval '1 day'";
-        sqlx::query(update).execute(self.db.pool()).await.context("ageing the epochs")?;
+        let update = "UPDATE salvage.queues SET epoch_began = now() - interval '1 day'; \
+             UPDATE salvage.domain_queues SET epoch_began = now() - interval '1 day'";
+        sqlx::raw_sql(update).execute(self.db.pool()).await.context("ageing the epochs")?;
         Ok(())
     }
 

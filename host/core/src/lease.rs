@@ -9,6 +9,7 @@
 //!      └ a renewal that is confirmed begins all of it anew, from the instant before it was sent
 //! ```
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -24,6 +25,74 @@ const RENEWALS_PER_TTL: u32 = 3;
 
 /// How soon a renewal that failed is tried again, at most; a short lease has less time to lose.
 const RENEW_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// What a lease, and the fence under it, cover.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// Every domain.
+    Global,
+    /// One domain.
+    Domain(String),
+}
+
+/// The scope of every domain, as text.
+pub const GLOBAL: &str = "global";
+
+impl Scope {
+    /// As it is written in both stores: `global`, or the domain, which is never called so.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Global => GLOBAL,
+            Self::Domain(domain) => domain,
+        }
+    }
+
+    /// Whether passes under this lease work on that domain.
+    #[must_use]
+    pub fn covers(&self, domain: &str) -> bool {
+        match self {
+            Self::Global => true,
+            Self::Domain(own) => own == domain,
+        }
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// `[lease] scope`: one kind per deployment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ScopeKind {
+    /// One lease over all domains: one host works at a time.
+    #[default]
+    Global,
+    /// One lease per domain: several hosts share the work.
+    Domain,
+}
+
+impl ScopeKind {
+    /// As the setting has it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Global => "global",
+            Self::Domain => "domain",
+        }
+    }
+
+    /// The leases of a deployment with these domains, in their order.
+    #[must_use]
+    pub fn scopes<'d>(self, domains: impl IntoIterator<Item = &'d str>) -> Vec<Scope> {
+        match self {
+            Self::Global => vec![Scope::Global],
+            Self::Domain => domains.into_iter().map(|domain| Scope::Domain(domain.to_owned())).collect(),
+        }
+    }
+}
 
 /// How the attempt to take the lease ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,8 +195,8 @@ impl Budget {
     }
 }
 
-impl std::fmt::Display for Budget {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (settle, margin) = (human(self.settle), human(self.margin));
         let (needed, ttl) = (human(self.needed()), human(self.ttl));
         write!(f, "{settle} ([pass] settle) + {margin} (margin before the lease expires) = {needed}")?;

@@ -89,6 +89,8 @@ pub struct Intent {
 pub struct PassRecord {
     /// Its id.
     pub id: String,
+    /// What its lease covered: `global`, or a domain.
+    pub scope: String,
     /// Its generation.
     pub generation: u64,
     /// When it began; database clock.

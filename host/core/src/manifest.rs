@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::lease;
+
 /// Everything a handler declares. `domain` is its name everywhere.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HandlerManifest {
@@ -188,6 +190,9 @@ impl HandlerManifest {
         let mut faults = Vec::new();
         if !is_plain_name(&self.domain) {
             faults.push(format!("domain {:?} must be lower-case letters, digits and `-`", self.domain));
+        }
+        if self.domain == lease::GLOBAL {
+            faults.push(format!("domain {:?}: that is the name of the lease over all domains", self.domain));
         }
         if self.sources.is_empty() {
             faults.push("no source declared: a handler owns at least one job table".to_owned());

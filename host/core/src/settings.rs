@@ -3,6 +3,8 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::lease::ScopeKind;
+
 /// `[pass]` and `[lease]` of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PassSettings {
@@ -24,6 +26,8 @@ pub struct PassSettings {
     pub acts_max: u32,
     /// The lease's time to live.
     pub lease_ttl: Duration,
+    /// What one lease covers.
+    pub lease_scope: ScopeKind,
 }
 
 impl Default for PassSettings {
@@ -39,6 +43,7 @@ impl Default for PassSettings {
             start_delay: Duration::from_secs(5)..=Duration::from_secs(15),
             acts_max: 1000,
             lease_ttl: Duration::from_secs(600),
+            lease_scope: ScopeKind::Global,
         }
     }
 }

@@ -7,41 +7,61 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use salvage_core::epoch::{QueueMemory, follow, remember};
+use salvage_core::lease::Scope;
+use salvage_core::settings::PassSettings;
 use salvage_core::snapshot::Snapshot;
 use salvage_core::source::Standing;
 
 use super::{CommandError, Done, say};
 use crate::cli::Exit;
-use crate::pass::SCOPE;
+use crate::pass;
 use crate::ports::{Ask, Clock, Handlers, Jobs, Ledger, LoadedDomain, Outside, Queues};
 
-/// Accepts queues as they are.
+/// Accepts queues as they are: for each lease of the deployment that has to do with them.
 ///
 /// # Errors
-/// If a queue is not declared by a loaded handler, or a store did not answer; then nothing is accepted.
-pub async fn queues<O: Outside>(outside: &O, asked: &[String], who: &str) -> Done {
+/// If a queue is not declared by a loaded handler, or a store did not answer; then nothing is accepted, or, where each
+/// domain has its own lease, nothing more.
+pub async fn queues<O: Outside>(outside: &O, settings: &PassSettings, asked: &[String], who: &str) -> Done {
     outside.ledger().check_schema().await?;
-    let queues = chosen(asked, &outside.handlers().domains())?;
-    // A pass that is under way has judged by what was true before: it ends here, and the next one begins anew.
-    let fence = outside.ledger().raise_fence(SCOPE, &outside.clock().token()).await?;
-    let snapshot = outside.queues().snapshot(&Ask::guards(&queues)).await?;
-    if let Some(failure) = snapshot.server_fault() {
-        return Err(failure.into());
+    let domains = outside.handlers().domains();
+    let queues = chosen(asked, &domains)?;
+    for scope in pass::scopes(outside, settings) {
+        let declared = declared(&domains, |domain| scope.covers(&domain.manifest.domain));
+        let queues: BTreeSet<String> = queues.intersection(&declared).cloned().collect();
+        if !queues.is_empty() {
+            accept(outside, &scope, &queues).await?;
+        }
     }
     let now = outside.jobs().now().await?;
-    let before = outside.ledger().queue_memories(&queues).await?;
-    let memories = accepted(&snapshot, &before, now, || outside.clock().token())?;
-    outside.ledger().remember_queues(&memories, &fence).await?;
-    let nonces =
-        memories.iter().filter_map(|(queue, memory)| Some((queue.clone(), memory.nonce_next.clone()?)));
-    outside.queues().mark(&nonces.collect(), &fence).await?;
-    for queue in memories.keys() {
+    for queue in &queues {
         outside.ledger().accepted_by(queue, who, now).await?;
         tracing::warn!(queue, who, "queue accepted: what it holds now counts as the truth");
         say(format_args!("accepted {queue}: what it holds now counts as the truth"))?;
     }
     say("the next pass recovers what waited for this; `salvage plan` shows it")?;
     Ok(Exit::Done)
+}
+
+async fn accept<O: Outside>(
+    outside: &O,
+    scope: &Scope,
+    queues: &BTreeSet<String>,
+) -> Result<(), CommandError> {
+    let (ledger, scope) = (outside.ledger(), scope.as_str());
+    // A pass that is under way has judged by what was true before: it ends here, and the next one begins anew.
+    let fence = ledger.raise_fence(scope, &outside.clock().token()).await?;
+    let snapshot = outside.queues().snapshot(&Ask::guards(queues).of_scope(scope)).await?;
+    if let Some(failure) = snapshot.server_fault() {
+        return Err(failure.into());
+    }
+    let now = outside.jobs().now().await?;
+    let before = ledger.queue_memories(scope, queues).await?;
+    let memories = accepted(&snapshot, &before, now, || outside.clock().token())?;
+    ledger.remember_queues(&memories, &fence).await?;
+    let nonces =
+        memories.iter().filter_map(|(queue, memory)| Some((queue.clone(), memory.nonce_next.clone()?)));
+    Ok(outside.queues().mark(&nonces.collect(), &fence).await?)
 }
 
 /// Accepts one unreadable entry as harmless.
@@ -60,13 +80,8 @@ pub async fn entry<O: Outside>(outside: &O, queue: &str, entry_id: &str, who: &s
 
 /// The asked queues, or those of every handler that is granted something if none is named.
 fn chosen(asked: &[String], domains: &[LoadedDomain]) -> Result<BTreeSet<String>, CommandError> {
-    let declared = |is_wanted: fn(&LoadedDomain) -> bool| -> BTreeSet<String> {
-        let sources =
-            domains.iter().filter(|domain| is_wanted(domain)).flat_map(|domain| &domain.manifest.sources);
-        sources.flat_map(|source| source.queues.iter().map(|queue| queue.name.clone())).collect()
-    };
     if asked.is_empty() {
-        let granted = declared(|domain| domain.standing == Standing::Active);
+        let granted = declared(domains, |domain| domain.standing == Standing::Active);
         if granted.is_empty() {
             let why =
                 "no handler is granted anything, so there is no queue to accept; see `salvage handler list`";
@@ -74,7 +89,7 @@ fn chosen(asked: &[String], domains: &[LoadedDomain]) -> Result<BTreeSet<String>
         }
         return Ok(granted);
     }
-    let declared = declared(|_| true);
+    let declared = declared(domains, |_| true);
     if declared.is_empty() {
         let why = "no handler serves, so no queue is known; `salvage handler list` says why";
         return Err(CommandError::Unknown(why.to_owned()));
@@ -85,6 +100,13 @@ fn chosen(asked: &[String], domains: &[LoadedDomain]) -> Result<BTreeSet<String>
         return Err(CommandError::Unknown(why));
     }
     Ok(asked.iter().cloned().collect())
+}
+
+/// The queues that these of the domains declare.
+fn declared(domains: &[LoadedDomain], is_wanted: impl Fn(&LoadedDomain) -> bool) -> BTreeSet<String> {
+    let sources =
+        domains.iter().filter(|domain| is_wanted(domain)).flat_map(|domain| &domain.manifest.sources);
+    sources.flat_map(|source| source.queues.iter().map(|queue| queue.name.clone())).collect()
 }
 
 fn accepted(

@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use salvage_core::epoch::{Continuity, QueueMemory, follow};
-use salvage_core::settings::PassSettings;
-use salvage_core::snapshot::{QueueReading, Server};
+use salvage_core::lease::Scope;
+use salvage_core::settings::{PassSettings, human};
+use salvage_core::snapshot::{QueueReading, Server, Snapshot};
 use salvage_core::source::ResolvedSource;
 use serde::Serialize;
 
@@ -13,6 +14,7 @@ use super::text::{beside, counted};
 use super::{CommandError, Done, handler, say, say_json};
 use crate::cli::Exit;
 use crate::host::Host;
+use crate::pass;
 use crate::ports::{Ask, Handlers, Jobs, Ledger, Queues, StoreFailure};
 use crate::wasm::LoadState;
 
@@ -86,9 +88,17 @@ pub async fn doctor(host: &Host, settings: &PassSettings, create_indexes: bool, 
     for source in &sources {
         index(host, source, settings.page_size, &mut findings).await;
     }
-    let names = host.handlers.domains().into_iter().flat_map(|domain| domain.manifest.sources);
-    let names = names.flat_map(|source| source.queues).map(|queue| queue.name).collect();
-    queues(host, &names, has_schema == Some(true), &mut findings).await;
+    if has_schema == Some(true) {
+        lease(host, settings, &mut findings).await;
+    }
+    let mut scopes = pass::scopes(host, settings);
+    if scopes.is_empty() {
+        // No domain serves. Redis is looked at all the same.
+        scopes.push(Scope::Global);
+    }
+    for (index, scope) in scopes.iter().enumerate() {
+        queues(host, scope, index == 0, has_schema == Some(true), &mut findings).await;
+    }
     if json {
         say_json(&findings.0)?;
     } else {
@@ -253,11 +263,46 @@ fn counted_indexes(count: usize, indexes: &BTreeSet<String>) -> String {
     format!("{} {names}", if count == 1 { "index" } else { "indexes" })
 }
 
-async fn queues(host: &Host, names: &BTreeSet<String>, has_schema: bool, findings: &mut Findings) {
-    let snapshot = match host.queues.snapshot(&Ask::guards(names)).await {
+/// Whether all hosts agree on what a lease covers.
+async fn lease(host: &Host, settings: &PassSettings, findings: &mut Findings) {
+    let kind = settings.lease_scope;
+    match host.postgres.check_scope(kind).await {
+        Ok(()) => findings.good("lease", format!("scope {}, ttl {}", kind.word(), human(settings.lease_ttl))),
+        Err(failure) => findings.bad("lease", failure.to_string()),
+    }
+}
+
+/// The queues that one lease covers; Redis itself is told once.
+async fn queues(host: &Host, scope: &Scope, is_first: bool, has_schema: bool, findings: &mut Findings) {
+    let domains = host.handlers.domains().into_iter();
+    let sources = domains
+        .filter(|domain| scope.covers(&domain.manifest.domain))
+        .flat_map(|domain| domain.manifest.sources);
+    let names = &sources.flat_map(|source| source.queues).map(|queue| queue.name).collect();
+    let snapshot = match host.queues.snapshot(&Ask::guards(names).of_scope(scope.as_str())).await {
         Ok(snapshot) => snapshot,
         Err(failure) => return findings.bad("Redis", failure.to_string()),
     };
+    if is_first {
+        redis(&snapshot, findings);
+    }
+    // Without them only what the queues hold can be told, and why was said above.
+    let memories =
+        if has_schema { Some(host.postgres.queue_memories(scope.as_str(), names).await) } else { None };
+    let memories = match memories.transpose() {
+        Ok(memories) => memories,
+        Err(failure) => return findings.bad("queues", failure.to_string()),
+    };
+    for (name, reading) in &snapshot.queues {
+        let subject = match scope {
+            Scope::Global => format!("queue {name}"),
+            Scope::Domain(domain) => format!("queue {name} ({domain})"),
+        };
+        queue(&subject, name, reading, memories.as_ref(), &snapshot.server, findings);
+    }
+}
+
+fn redis(snapshot: &Snapshot, findings: &mut Findings) {
     match snapshot.server_fault() {
         Some(failure) => findings.bad("Redis", failure.to_string()),
         None => findings.good("Redis", node(&snapshot.server)),
@@ -269,15 +314,6 @@ async fn queues(host: &Host, names: &BTreeSet<String>, has_schema: bool, finding
             format!("maxmemory-policy is {policy}: jobs may be evicted; set noeviction, as BullMQ asks for"),
         );
     }
-    // Without them only what the queues hold can be told, and why was said above.
-    let memories = if has_schema { Some(host.postgres.queue_memories(names).await) } else { None };
-    let memories = match memories.transpose() {
-        Ok(memories) => memories,
-        Err(failure) => return findings.bad("queues", failure.to_string()),
-    };
-    for (name, reading) in &snapshot.queues {
-        queue(name, reading, memories.as_ref(), &snapshot.server, findings);
-    }
 }
 
 fn node(server: &Server) -> String {
@@ -286,43 +322,43 @@ fn node(server: &Server) -> String {
 }
 
 fn queue(
+    subject: &str,
     name: &str,
     reading: &QueueReading,
     memories: Option<&BTreeMap<String, QueueMemory>>,
     server: &Server,
     findings: &mut Findings,
 ) {
-    let subject = format!("queue {name}");
     let memory = memories.and_then(|memories| memories.get(name));
     let is_accepted = memory.is_some_and(|memory| memory.accepted_at.is_some());
     if let Some(flaw) = reading.flaws.iter().find(|flaw| !(flaw.is_lack_of_trace() && is_accepted)) {
         let remedy =
             if flaw.is_lack_of_trace() { format!(" (`salvage accept {name}`)") } else { String::new() };
-        return findings.bad(&subject, format!("{flaw}{remedy}"));
+        return findings.bad(subject, format!("{flaw}{remedy}"));
     }
     let scheduled = counted(reading.ids_total() as u64, "job");
     let counter = reading.id_counter.map_or_else(|| "never used".to_owned(), |id| format!("counter {id}"));
     let paused = if reading.is_paused { ", paused" } else { "" };
     let held = format!("{scheduled} scheduled, {counter}{paused}");
     if memories.is_none() {
-        return findings.good(&subject, held);
+        return findings.good(subject, held);
     }
     match (follow(memory, reading, server), memory) {
         (Continuity::Continues, Some(memory)) => {
             let accepted = memory.accepted_at.map(|at| format!(", accepted {at:.0}")).unwrap_or_default();
-            findings.good(&subject, format!("{held}; epoch since {:.0}{accepted}", memory.epoch_began));
+            findings.good(subject, format!("{held}; epoch since {:.0}{accepted}", memory.epoch_began));
         }
         (Continuity::Broken(why), _) => findings.bad(
-            &subject,
+            subject,
             format!(
                 "{held}; {why}; older orphans will wait: if what it holds now is the truth, run `salvage accept {name}`"
             ),
         ),
         (Continuity::FirstContact, Some(_)) if is_accepted => {
-            findings.good(&subject, format!("{held}; accepted, its epoch begins with its first job"));
+            findings.good(subject, format!("{held}; accepted, its epoch begins with its first job"));
         }
         _ => findings.note(
-            &subject,
+            subject,
             format!(
                 "{held}; no pass has seen it yet: orphans older than the first will wait for `salvage accept {name}`"
             ),

@@ -26,6 +26,7 @@ pub async fn history<O: Outside>(outside: &O, limit: u32, json: bool) -> Done {
     }
     let header = [
         "STARTED",
+        "SCOPE",
         "GENERATION",
         "TOOK",
         "CANDIDATES",
@@ -35,7 +36,7 @@ pub async fn history<O: Outside>(outside: &O, limit: u32, json: bool) -> Done {
         "FAILED",
         "BEFORE-EPOCH",
     ];
-    let mut lines = table(header, 1..9);
+    let mut lines = table(header, 2..10);
     for pass in &passes {
         lines.add_row(row(pass));
     }
@@ -43,7 +44,7 @@ pub async fn history<O: Outside>(outside: &O, limit: u32, json: bool) -> Done {
     Ok(Exit::Done)
 }
 
-fn row(pass: &PassRecord) -> [String; 9] {
+fn row(pass: &PassRecord) -> [String; 10] {
     let total = |key: &str| {
         let sources = pass.sources.as_array().into_iter().flatten();
         sources.filter_map(|source| source.get(key)?.as_u64()).sum::<u64>().to_string()
@@ -51,6 +52,7 @@ fn row(pass: &PassRecord) -> [String; 9] {
     let took = pass.duration_ms.map(|ms| salvage_core::settings::human(Duration::from_millis(ms)));
     [
         format!("{:.0}", pass.started_at),
+        pass.scope.clone(),
         pass.generation.to_string(),
         took.unwrap_or_else(|| "not ended".to_owned()),
         total("candidates"),

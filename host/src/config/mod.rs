@@ -47,7 +47,7 @@ pub struct Config {
     pub database: Database,
     /// `[redis]`
     pub redis: Redis,
-    /// `[pass]`, and `[lease] ttl`.
+    /// `[pass]`, and `[lease] ttl` and `scope`.
     pub pass: PassSettings,
     /// `[lease]`
     pub lease: Lease,
@@ -60,7 +60,7 @@ pub struct Config {
 /// What is needed to work on handlers without a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfflineConfig {
-    /// `[pass]`, and `[lease] ttl`.
+    /// `[pass]`, and `[lease] ttl` and `scope`.
     pub pass: PassSettings,
     /// `[handlers]` and every `[handler.NAME]`.
     pub handlers: Handlers,
@@ -114,10 +114,10 @@ pub enum Servers {
     },
 }
 
-/// `[lease]`, but for `ttl`, which is [`PassSettings::lease_ttl`]. `scope` is always `"global"` in this version.
+/// `[lease]`, but for `ttl` and `scope`, which are [`PassSettings::lease_ttl`] and [`PassSettings::lease_scope`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
-    /// The Redis key, without BullMQ's prefix.
+    /// The Redis key, without BullMQ's prefix; that of a domain is followed by `:` and its name.
     pub key: String,
 }
 

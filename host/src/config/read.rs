@@ -9,7 +9,7 @@ use std::time::Duration;
 use miette::NamedSource;
 use salvage_core::act::STATEMENT_TIMEOUT;
 use salvage_core::grants::{Grants, GrantsMode};
-use salvage_core::lease::Budget;
+use salvage_core::lease::{Budget, ScopeKind};
 use salvage_core::settings::{PassSettings, human};
 
 use super::section::{
@@ -215,6 +215,7 @@ fn pass(mut section: Section<'_>) -> (PassSettings, Place) {
         start_delay: section.or("start_delay", default.start_delay, start_delay),
         acts_max: section.or("acts_max", default.acts_max, |node| count(node, ACTS_MAX_MAX)),
         lease_ttl: default.lease_ttl,
+        lease_scope: default.lease_scope,
     };
     section.close();
     (settings, settle_at)
@@ -240,8 +241,9 @@ fn lease(mut section: Section<'_>, pass: PassSettings, settle_at: Place) -> (Str
         place = node.value.clone();
         duration_from(node, LEASE_TTL_MIN, "a busy host could not renew it in time")
     });
-    section.get("scope", |node| word(node, &[("global", ())], &["domain"]));
-    let pass = PassSettings { lease_ttl, ..pass };
+    let kinds = [ScopeKind::Global, ScopeKind::Domain].map(|kind| (kind.word(), kind));
+    let lease_scope = section.or("scope", pass.lease_scope, |node| word(node, &kinds, &[]));
+    let pass = PassSettings { lease_ttl, lease_scope, ..pass };
     let budget = Budget::of(&pass);
     if !budget.fits() {
         let complaint =

@@ -1,6 +1,7 @@
 //! What is accepted, what wins, and how each kind of fault reads.
 
 use insta::assert_snapshot;
+use salvage_core::lease::ScopeKind;
 use salvage_core::manifest::{JobType, Source, TableMapping};
 
 use super::*;
@@ -73,7 +74,7 @@ fn the_example_has_every_setting() {
     let whole: String = EXAMPLE.lines().map(uncommented).collect();
     // The one mode in which every setting of [redis] is of use.
     let sentinel = [("SALVAGE_REDIS__MODE", "sentinel"), ("REDIS_URL", "rediss://:hunter2@main")];
-    assert_snapshot!(refused(&whole, &sentinel), @"invalid configuration: salvage.toml:105:10: [admin] listen: a listener is not supported in this version (leave it out)");
+    assert_snapshot!(refused(&whole, &sentinel), @"invalid configuration: salvage.toml:106:10: [admin] listen: a listener is not supported in this version (leave it out)");
 
     let supported = |line: &&str| !line.starts_with("listen");
     let supported: String = whole.lines().filter(supported).map(|line| format!("{line}\n")).collect();
@@ -359,15 +360,19 @@ fn a_wrong_type_is_told() {
 
 #[test]
 fn what_a_later_version_will_do_is_refused() {
-    let text = "[database]\npooler = 'transaction'\n\
-                [lease]\nscope = 'domain'\n[admin]\nlisten = '127.0.0.1:9464'\n";
+    let text = "[database]\npooler = 'transaction'\n[admin]\nlisten = '127.0.0.1:9464'\n";
     assert_snapshot!(refused(text, &[]), @r#"
-    invalid configuration, 3 faults:
+    invalid configuration, 2 faults:
     salvage.toml:2:10: [database] pooler: "transaction" is not supported in this version (use "none")
-    salvage.toml:4:9: [lease] scope: "domain" is not supported in this version (use "global")
-    salvage.toml:6:10: [admin] listen: a listener is not supported in this version (leave it out)
+    salvage.toml:4:10: [admin] listen: a listener is not supported in this version (leave it out)
     "#);
     accepted("[handlers]\ncache_dir = 'cache'\n", &[]);
+}
+
+#[test]
+fn a_lease_covers_all_domains_or_one() {
+    assert_eq!(accepted("[lease]\nscope = 'domain'\n", &[]).pass.lease_scope, ScopeKind::Domain);
+    assert_snapshot!(refused("[lease]\nscope = 'domains'\n", &[]), @r#"invalid configuration: salvage.toml:2:9: [lease] scope: expected "global" or "domain", found "domains""#);
 }
 
 #[test]

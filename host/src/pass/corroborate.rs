@@ -26,10 +26,10 @@ impl<O: Outside> Pass<'_, O> {
         judged: &Judged,
     ) -> Result<BTreeSet<usize>, StoreFailure> {
         let Ok(look) = &known.look else { return Ok(BTreeSet::new()) };
-        let recorded = self.outside.ledger().corroborated().await?;
+        let recorded = self.outside.ledger().corroborated(self.scope.as_str()).await?;
         let mut corroborated = BTreeSet::new();
         let mut seen: Vec<(SourceName, String)> = Vec::new();
-        for (index, source) in gathered.sources.iter().enumerate() {
+        for (index, source) in gathered.own().iter().enumerate() {
             // A record may stem from an epoch that ended just now, which a dry run does not write down.
             let goes_on = source.declared.queues.iter().any(|rule| known.continued.contains(&rule.name));
             if recorded.contains(&source.name) && goes_on {

@@ -73,7 +73,7 @@ impl<O: Outside> Pass<'_, O> {
         look: Result<Look, QueueFailure>,
     ) -> Result<Known, StoreFailure> {
         let ledger = self.outside.ledger();
-        let mut memories = ledger.queue_memories(&queue_names(sources)).await?;
+        let mut memories = ledger.queue_memories(self.scope.as_str(), &queue_names(sources)).await?;
         let accepted_entries = ledger.accepted_entries().await?;
         let mut known = Known {
             look,

@@ -109,7 +109,7 @@ impl<O: Outside> Pass<'_, O> {
         jobs: &[Vec<Place>],
     ) -> Result<Look, QueueFailure> {
         let copies = self.copy_token();
-        let ask = Ask { queues, wanted, jobs, copies: copies.as_deref() };
+        let ask = Ask { queues, wanted, jobs, copies: copies.as_deref(), scope: self.scope.as_str() };
         let snapshot = self.outside.queues().snapshot(&ask).await;
         let taken_at = self.outside.clock().now();
         match snapshot {

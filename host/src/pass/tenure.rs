@@ -10,7 +10,7 @@
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
-use salvage_core::lease::{LeaseLoss, Trusted};
+use salvage_core::lease::{LeaseLoss, Scope, Trusted};
 use salvage_core::sighting::QueueFailure;
 use tokio::sync::watch;
 
@@ -69,7 +69,7 @@ impl Tenure {
     }
 
     /// Renews the lease at a third of its time to live, again and again; returns once it is lost.
-    pub(crate) async fn keep<O: Outside>(&self, outside: &O, owner: &str, ttl: Duration) {
+    pub(crate) async fn keep<O: Outside>(&self, outside: &O, scope: &Scope, owner: &str, ttl: Duration) {
         let clock = outside.clock();
         let mut due = self.trusted.get().renew_at();
         loop {
@@ -80,7 +80,7 @@ impl Tenure {
             }
             let answer = tokio::select! {
                 biased;
-                answer = outside.lease().renew(owner, ttl) => answer,
+                answer = outside.lease().renew(scope, owner, ttl) => answer,
                 () = clock.until(self.trusted.get().until()) => Err(unanswered(clock.now() - asked_at)),
             };
             match answer {

@@ -1,7 +1,7 @@
 -- Writes a pass's nonce and generation into our own key of each queue, all or none.
 --
 -- KEYS[i]    `<prefix>:<queue>:salvage:host` of queue i
--- ARGV[1]    scope of the lease
+-- ARGV[1]    scope of the lease: 'global', or a domain
 -- ARGV[2]    the pass's generation in that scope
 -- ARGV[2+i]  nonce of queue i
 -- returns    {'clear'}, or, with nothing written, {'fenced', i, generation found} or {'wrong-type', i}
@@ -10,6 +10,7 @@
 -- ours, are left untouched.
 
 local field = 'generation:' .. ARGV[1]
+local nonce = ARGV[1] == 'global' and 'nonce' or 'nonce:' .. ARGV[1]
 local generation = tonumber(ARGV[2])
 
 for i, key in ipairs(KEYS) do
@@ -30,6 +31,6 @@ for i, key in ipairs(KEYS) do
 end
 
 for i, key in ipairs(KEYS) do
-  redis.call('HSET', key, field, ARGV[2], 'nonce', ARGV[2 + i])
+  redis.call('HSET', key, field, ARGV[2], nonce, ARGV[2 + i])
 end
 return {'clear'}

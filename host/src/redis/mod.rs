@@ -87,7 +87,7 @@ impl RedisQueues {
         self
     }
 
-    /// The lease under `key`, on the same connection: in a cluster, `{bull}:` is put before a key that lies in another
+    /// The leases under `key`, on the same connection: in a cluster, `{bull}:` is put before a key that lies in another
     /// slot than the queues of prefix `{bull}`.
     #[must_use]
     pub fn lease(&self, key: impl Into<String>) -> RedisLease {

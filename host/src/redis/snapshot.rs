@@ -17,7 +17,7 @@ use salvage_core::snapshot::{Flaw, IdsCopy, QueueReading, Server, Snapshot, Stat
 
 use super::connection::Connection;
 use super::copies::{self, Copies};
-use super::keys::{HOST, Keys, NONCE};
+use super::keys::{self, HOST, Keys};
 use super::probe::Probe;
 use super::strategy::{Copied, SnapshotLimits};
 use super::{info, reply, sizes};
@@ -90,7 +90,8 @@ impl Camera<'_> {
     ) -> Result<Snapshot, QueueFailure> {
         let plan = |queue: &String| {
             let reads = State::ALL.into_iter().map(|state| (state, reads(queue, state)));
-            (queue.clone(), QueuePlan { keys: Keys::new(self.prefix, queue), reads: reads.collect() })
+            let nonce = keys::nonce(ask.scope);
+            (queue.clone(), QueuePlan { keys: Keys::new(self.prefix, queue), reads: reads.collect(), nonce })
         };
         let plans: Vec<(String, QueuePlan<'_>)> = ask.queues.iter().map(plan).collect();
         let mut commands = redis::pipe();
@@ -133,6 +134,8 @@ enum Read<'t> {
 struct QueuePlan<'t> {
     keys: Keys,
     reads: Vec<(State, Read<'t>)>,
+    /// Which field of our own key.
+    nonce: String,
 }
 
 impl QueuePlan<'_> {
@@ -157,7 +160,7 @@ impl QueuePlan<'_> {
         commands.cmd("EXISTS").arg(keys.own("meta"));
         commands.cmd("HEXISTS").arg(keys.own("meta")).arg("paused");
         commands.cmd("EXISTS").arg(keys.own("groups"));
-        commands.cmd("HGET").arg(keys.host()).arg(NONCE);
+        commands.cmd("HGET").arg(keys.host()).arg(&self.nonce);
         for finished in ["completed", "failed"] {
             commands.cmd("ZREVRANGE").arg(keys.own(finished)).arg(0).arg(RETAINED_MAX - 1).arg("WITHSCORES");
         }
@@ -418,7 +421,8 @@ mod tests {
     #[test]
     fn as_many_replies_are_taken_as_commands_are_sent() {
         let mut commands = redis::pipe();
-        let plan = QueuePlan { keys: Keys::new("bull", "slides"), reads: ranges() };
+        let plan =
+            QueuePlan { keys: Keys::new("bull", "slides"), reads: ranges(), nonce: keys::nonce("global") };
         plan.ask(&mut commands, &Copies::default());
         assert_eq!(commands.len(), HEALTHY.len());
     }
