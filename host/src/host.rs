@@ -83,7 +83,8 @@ impl Host {
     /// If a URL or a file cannot be used.
     pub fn new(config: &Config, handlers: Registry) -> Result<Self, HostError> {
         let queues = RedisQueues::new(&redis(&config.redis)).map_err(HostError::Redis)?;
-        let postgres = Postgres::new(config.database.url.expose(), Pooler::None, &config.redis.prefix)
+        let pooler = if config.database.is_pooled { Pooler::Transaction } else { Pooler::None };
+        let postgres = Postgres::new(config.database.url.expose(), pooler, &config.redis.prefix)
             .map_err(HostError::Database)?
             .with_scope_rest((2 * config.pass.interval).max(config.pass.lease_ttl));
         Ok(Self { lease: queues.lease(&config.lease.key), queues, postgres, handlers, clock: MachineClock })

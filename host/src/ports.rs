@@ -239,6 +239,14 @@ pub enum StoreFailure {
         /// PostgreSQL's words, without values.
         message: String,
     },
+    /// It takes no writes: a failover has left us at a standby, or somebody set it read-only.
+    #[error(
+        "PostgreSQL takes no writes: {message}; if it is a standby, the next pass looks for the new primary"
+    )]
+    ReadOnly {
+        /// PostgreSQL's words.
+        message: String,
+    },
     /// A newer pass of this scope has begun.
     #[error("superseded: generation {ours} is not the newest any more")]
     Fenced {
@@ -260,6 +268,15 @@ pub enum StoreFailure {
         /// How long it must be.
         rest_seconds: u64,
     },
+    /// What was to be done cannot be done through a transaction pooler.
+    #[error(
+        "to {attempted} takes a connection to PostgreSQL itself, and [database] pooler = \"transaction\" says that there is \
+         a pooler in between: run this once with DATABASE_URL naming the server and SALVAGE_DATABASE__POOLER=none"
+    )]
+    Pooled {
+        /// What was attempted.
+        attempted: &'static str,
+    },
     /// This pass's lease is not to be trusted any more.
     #[error("the lease was lost: {0}")]
     LeaseLost(LeaseLoss),
@@ -276,14 +293,12 @@ pub enum StoreFailure {
 impl StoreFailure {
     /// Whether it concerns the statement alone, so that other work can go on.
     ///
-    /// A read-only server (25006: a standby after a failover), exhausted resources (53) and trouble of the server itself
-    /// (58, XX) will refuse the next statement as well.
+    /// Exhausted resources (53) and trouble of the server itself (58, XX) will refuse the next statement as well, unless
+    /// it was a trigger that raised them.
     #[must_use]
     pub fn is_local(&self) -> bool {
         match self {
-            Self::Refused { code, .. } => {
-                code != "25006" && !["53", "58", "XX"].iter().any(|class| code.starts_with(class))
-            }
+            Self::Refused { code, .. } => !["53", "58", "XX"].iter().any(|class| code.starts_with(class)),
             Self::Unexpected { .. } => true,
             _ => false,
         }

@@ -26,7 +26,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use salvage_services::postgres::psql;
 pub use salvage_services::{
-    Certificates, Cluster, Ended, MARKER_PASSWORD, MARKER_PAYLOAD, Postgres, Redis, RedisOptions, until,
+    Certificates, Cluster, Ended, MARKER_PASSWORD, MARKER_PAYLOAD, PgBouncer, Postgres, Redis, RedisOptions,
+    until,
 };
 
 /// Key of the advisory lock under which templates are made: tests of one run are many processes.

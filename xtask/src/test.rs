@@ -83,6 +83,7 @@ impl Servers {
             .env("SALVAGE_TEST_POSTGRES_URL", self.postgres.url("postgres"))
             .env("SALVAGE_TEST_REDIS_URL", self.redis.url())
             .env(tools::POSTGRES_BIN, tools::postgres_bin()?)
+            .env(tools::PGBOUNCER, tools::pgbouncer()?)
             .env(tools::REDIS_SERVER, tools::redis_server()?);
         Ok(())
     }

@@ -204,6 +204,10 @@ async fn make_indexes(
                 say(format_args!("{statement};"))?;
             }
             if let Err(failure) = host.postgres.run_index_statement(&statement).await {
+                if matches!(failure, StoreFailure::Pooled { .. }) {
+                    findings.bad("indexes", failure.to_string());
+                    return Ok(());
+                }
                 findings.bad(
                     &format!("source {}", source.name),
                     format!(

@@ -68,11 +68,13 @@ pub struct OfflineConfig {
     pub log: Log,
 }
 
-/// `[database]`. `pooler` is always `"none"` in this version.
+/// `[database]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Database {
     /// `postgres://…`
     pub url: SecretUrl,
+    /// `pooler`: whether each transaction may be on another server connection, as behind PgBouncer in that mode.
+    pub is_pooled: bool,
 }
 
 /// `[redis]`

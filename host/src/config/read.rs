@@ -37,6 +37,7 @@ type Environment = Vec<(OsString, OsString)>;
 /// All settings; what is missing is `None`.
 struct Settings {
     database_url: Option<SecretUrl>,
+    is_pooled: bool,
     redis: Option<Redis>,
     pass: PassSettings,
     lease_key: String,
@@ -56,7 +57,7 @@ pub(super) fn config(
         return Err(reading.faulty());
     };
     Ok(Config {
-        database: Database { url: database_url },
+        database: Database { url: database_url, is_pooled: settings.is_pooled },
         redis,
         pass: settings.pass,
         lease: Lease { key: settings.lease_key },
@@ -139,7 +140,7 @@ fn position(name: &str, text: &str, offset: usize) -> String {
 }
 
 fn settings(mut root: Section<'_>, needs_stores: bool) -> Settings {
-    let database_url = database(root.section("database"), needs_stores);
+    let (database_url, is_pooled) = database(root.section("database"), needs_stores);
     let redis = redis::redis(root.section("redis"), needs_stores);
     let (pass, settle_at) = pass(root.section("pass"));
     let (lease_key, pass) = lease(root.section("lease"), pass, settle_at);
@@ -151,19 +152,21 @@ fn settings(mut root: Section<'_>, needs_stores: bool) -> Settings {
     admin.close();
     let log = log(root.section("log"));
     root.close();
-    Settings { database_url, redis, pass, lease_key, handlers, log }
+    Settings { database_url, is_pooled, redis, pass, lease_key, handlers, log }
 }
 
-fn database(mut section: Section<'_>, is_needed: bool) -> Option<SecretUrl> {
+/// The URL, and whether a transaction pooler is before it.
+fn database(mut section: Section<'_>, is_needed: bool) -> (Option<SecretUrl>, bool) {
     let is_missing = is_needed && !section.has("url");
     let url = section.get("url", database_url);
-    section.get("pooler", |node| word(node, &[("none", ())], &["transaction"]));
+    let poolers = [("none", false), ("transaction", true)];
+    let is_pooled = section.or("pooler", false, |node| word(node, &poolers, &[]));
     if is_missing {
         section
             .complain(Place::Nowhere, missing_url("DATABASE_URL", "postgres://USER:PASSWORD@HOST/DATABASE"));
     }
     section.close();
-    url
+    (url, is_pooled)
 }
 
 pub(super) fn missing_url(variable: &str, example: &str) -> Complaint {

@@ -74,7 +74,7 @@ fn the_example_has_every_setting() {
     let whole: String = EXAMPLE.lines().map(uncommented).collect();
     // The one mode in which every setting of [redis] is of use.
     let sentinel = [("SALVAGE_REDIS__MODE", "sentinel"), ("REDIS_URL", "rediss://:hunter2@main")];
-    assert_snapshot!(refused(&whole, &sentinel), @"invalid configuration: salvage.toml:106:10: [admin] listen: a listener is not supported in this version (leave it out)");
+    assert_snapshot!(refused(&whole, &sentinel), @"invalid configuration: salvage.toml:107:10: [admin] listen: a listener is not supported in this version (leave it out)");
 
     let supported = |line: &&str| !line.starts_with("listen");
     let supported: String = whole.lines().filter(supported).map(|line| format!("{line}\n")).collect();
@@ -360,13 +360,16 @@ fn a_wrong_type_is_told() {
 
 #[test]
 fn what_a_later_version_will_do_is_refused() {
-    let text = "[database]\npooler = 'transaction'\n[admin]\nlisten = '127.0.0.1:9464'\n";
-    assert_snapshot!(refused(text, &[]), @r#"
-    invalid configuration, 2 faults:
-    salvage.toml:2:10: [database] pooler: "transaction" is not supported in this version (use "none")
-    salvage.toml:4:10: [admin] listen: a listener is not supported in this version (leave it out)
-    "#);
+    let text = "[admin]\nlisten = '127.0.0.1:9464'\n";
+    assert_snapshot!(refused(text, &[]), @"invalid configuration: salvage.toml:2:10: [admin] listen: a listener is not supported in this version (leave it out)");
     accepted("[handlers]\ncache_dir = 'cache'\n", &[]);
+}
+
+#[test]
+fn a_pooler_is_there_or_not() {
+    assert!(accepted("[database]\npooler = 'transaction'\n", &[]).database.is_pooled);
+    assert!(!accepted("", &[]).database.is_pooled);
+    assert_snapshot!(refused("[database]\npooler = 'session'\n", &[]), @r#"invalid configuration: salvage.toml:2:10: [database] pooler: expected "none" or "transaction", found "session""#);
 }
 
 #[test]

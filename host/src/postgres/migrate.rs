@@ -42,8 +42,9 @@ impl Postgres {
     /// Needs a direct connection, not one through a transaction pooler.
     ///
     /// # Errors
-    /// If a file was refused, or one that was applied has changed since; what came before it stays applied.
+    /// If there is a pooler, a file was refused, or one that was applied has changed since; what came before it stays applied.
     pub async fn migrate(&self) -> Result<Vec<String>, StoreFailure> {
+        self.need_direct(ATTEMPTED)?;
         let mut connection = self.connect(ACQUIRE_TIMEOUT).await?;
         let applied = migrate_alone(&mut connection).await;
         // Closing also gives the lock back; if PostgreSQL is not there to hear it, it has done so by itself.

@@ -137,6 +137,12 @@ impl Postgres {
         fence::check_scope(self, kind).await
     }
 
+    /// Fails behind a transaction pooler, whose connections are no place for what outlives a transaction: a session's
+    /// lock or setting would end up with strangers.
+    fn need_direct(&self, attempted: &'static str) -> Result<(), StoreFailure> {
+        if self.is_pooled() { Err(StoreFailure::Pooled { attempted }) } else { Ok(()) }
+    }
+
     fn is_pooled(&self) -> bool {
         self.pooler == Pooler::Transaction
     }
