@@ -73,7 +73,7 @@ pub struct OfflineConfig {
 pub struct Database {
     /// `postgres://…`
     pub url: SecretUrl,
-    /// `pooler`: whether each transaction may be on another server connection, as behind PgBouncer in that mode.
+    /// `pooler`: whether each transaction may be on another server connection, as behind `PgBouncer` in that mode.
     pub is_pooled: bool,
 }
 
