@@ -15,6 +15,7 @@ mod known;
 mod look;
 mod record;
 mod reporting;
+mod scanning;
 mod stalled;
 
 use std::time::Duration;
@@ -164,7 +165,7 @@ async fn under_lease<O: Outside>(
     let licence = Licence { pass_id: clock.token(), fence, trusted };
     let pass = Pass { outside, settings, stop, licence: Some(licence.clone()) };
     let body = pass.body().await;
-    // Once more, for a pass that ended early.
+    // For a pass that ended early.
     outside.queues().remove_copies().await;
     let body = body?;
     let sources = reporting::count(&body);
@@ -197,10 +198,8 @@ impl<O: Outside> Pass<'_, O> {
         }
         let first = self.look(&gathered.sources, &gathered.candidates).await;
         let mut known = self.know(&gathered.sources, first).await?;
+        let stalled = self.stalled(&gathered.sources, &known).await?;
         let judged = self.judge(&gathered.sources, &gathered.candidates, &known).await?;
-        let stalled = self.stalled(&gathered.sources, &known).await;
-        self.outside.queues().remove_copies().await;
-        let stalled = stalled?;
         let corroborated = self.corroborate(&gathered, &known, &judged).await?;
         known.scan = judged.scan;
         let pairs = gathered.candidates.iter().cloned().zip(judged.sightings);

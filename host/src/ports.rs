@@ -140,18 +140,6 @@ pub trait Queues {
     /// If any of them could not be read.
     async fn payloads(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<Option<String>>, QueueFailure>;
 
-    /// Whether each entry is in any scheduled state of its queue, at one instant. `copies` names the copies that may be made
-    /// for it, as in [`Ask::copies`].
-    ///
-    /// # Errors
-    /// If any of them could not be read.
-    async fn are_listed(
-        &self,
-        queue: &str,
-        entry_ids: &[String],
-        copies: Option<&str>,
-    ) -> Result<Vec<bool>, QueueFailure>;
-
     /// What each job left behind, over all its places; in the order of `jobs`.
     ///
     /// # Errors

@@ -258,14 +258,6 @@ impl Queues for WatchedQueues<'_> {
         self.calls.borrow_mut().push(call);
         payloads
     }
-    async fn are_listed(
-        &self,
-        queue: &str,
-        entry_ids: &[String],
-        copies: Option<&str>,
-    ) -> Result<Vec<bool>, QueueFailure> {
-        self.inner.are_listed(queue, entry_ids, copies).await
-    }
     async fn residues(&self, jobs: &[Vec<Place>]) -> Result<Vec<Residue>, QueueFailure> {
         self.calls.borrow_mut().push(Call::Residues(jobs.len()));
         self.inner.residues(jobs).await

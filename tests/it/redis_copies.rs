@@ -109,7 +109,8 @@ async fn copies_expire_by_themselves_and_are_removed_before() -> Result<()> {
         .arrange(&[
             "SET @:slide-generation:id 1",
             "RPUSH @:slide-generation:wait w1 w2",
-            "ZADD @:slide-generation:delayed 1 d1 2 d2 3 d3",
+            // Too long for a listpack, which SORT would turn into a skiplist, as every longer set is.
+            &format!("ZADD @:slide-generation:delayed 1 {}", "d".repeat(65)),
             "RPUSH @:slide-export:active a1",
         ])
         .await?;
@@ -121,15 +122,19 @@ async fn copies_expire_by_themselves_and_are_removed_before() -> Result<()> {
     assert_eq!(copies, [key(OTHER, "active"), key(QUEUE, "delayed"), key(QUEUE, "wait")]);
     for copy in &copies {
         let left_ms: i64 = world.command(&format!("PTTL {copy}")).await?;
-        assert!((50_000..=60_000).contains(&left_ms), "{copy} lives for {left_ms} ms more");
+        assert!((290_000..=300_000).contains(&left_ms), "{copy} lives for {left_ms} ms more");
         assert_eq!(world.command::<String>(&format!("TYPE {copy}")).await?, "list");
     }
 
-    // Every page gives its copy the whole time again.
-    world.arrange(&[&format!("PEXPIRE {} 9000", copies[1])]).await?;
+    // Every page gives all of them the whole time again: some wait while others are read.
+    for copy in &copies {
+        world.arrange(&[&format!("PEXPIRE {copy} 9000")]).await?;
+    }
     queues.page(&snapshot.queues[QUEUE].copies[&State::Delayed], 0, 1).await?;
-    let left_ms: i64 = world.command(&format!("PTTL {}", copies[1])).await?;
-    assert!(left_ms > 50_000, "{left_ms} ms");
+    for copy in &copies {
+        let left_ms: i64 = world.command(&format!("PTTL {copy}")).await?;
+        assert!(left_ms > 290_000, "{copy} lives for {left_ms} ms more");
+    }
 
     queues.remove_copies().await;
     assert_eq!(world.digest().await?, before);
@@ -308,28 +313,4 @@ async fn jobs_that_retry_for_ever_are_in_every_copy() -> Result<()> {
         queues.remove_copies().await;
     }
     bullmq.kill().await
-}
-
-#[tokio::test]
-async fn entries_are_looked_for_in_copies_that_are_removed_at_once() -> Result<()> {
-    let world = World::fresh().await?;
-    let queues = world.copying();
-    world
-        .arrange(&[
-            "RPUSH @:slide-generation:wait w1 w2",
-            "RPUSH @:slide-generation:active a1",
-            "ZADD @:slide-generation:delayed 1 d1",
-            "ZADD @:slide-generation:completed 1 done",
-        ])
-        .await?;
-    let before = world.digest().await?;
-    let sought = ["w2", "gone", "a1", "done", "d1"].map(str::to_owned);
-    let found = queues.are_listed(QUEUE, &sought, Some("t")).await?;
-    assert_eq!(found, [true, false, true, false, true]);
-    assert_eq!(world.digest().await?, before);
-
-    world.arrange(&["DEL @:slide-generation:active", "SET @:slide-generation:active spoilt"]).await?;
-    let failure = queues.are_listed(QUEUE, &sought, Some("t")).await.expect_err("one list cannot be read");
-    assert!(matches!(&failure, QueueFailure::WrongType { .. }), "{failure:?}");
-    Ok(())
 }

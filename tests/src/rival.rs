@@ -232,14 +232,6 @@ impl Queues for RivalledQueues<'_> {
     async fn payloads(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<Option<String>>, QueueFailure> {
         self.inner.payloads(queue, entry_ids).await
     }
-    async fn are_listed(
-        &self,
-        queue: &str,
-        entry_ids: &[String],
-        copies: Option<&str>,
-    ) -> Result<Vec<bool>, QueueFailure> {
-        self.inner.are_listed(queue, entry_ids, copies).await
-    }
     async fn residues(&self, jobs: &[Vec<Place>]) -> Result<Vec<Residue>, QueueFailure> {
         self.inner.residues(jobs).await
     }

@@ -67,8 +67,8 @@ pub struct Lookup<'a> {
     /// One per candidate; `None` where it is unresolved.
     pub(crate) sightings: Vec<Option<Sighting>>,
     unresolved: usize,
-    /// The first flaw of each queue that showed only when its ids were read.
-    flaws: BTreeMap<String, Flaw>,
+    /// Flaws of queues that showed only when their ids were read.
+    flaws: BTreeMap<String, Vec<Flaw>>,
     /// Per source.
     by_rule: Vec<Sample>,
 }
@@ -91,7 +91,7 @@ impl<'a> Lookup<'a> {
 
     /// Takes in a page of a queue's ids. What lists a candidate counts, whatever flaw the page has.
     pub fn see(&mut self, queue: &str, state: State, page: &IdsPage<'_>) {
-        self.doubt(queue, page.flaw.as_ref());
+        page.flaw.iter().for_each(|flaw| self.flaw(queue, flaw));
         let Some(rules) = self.rules.get(queue).cloned() else { return };
         for entry_id in page.ids.iter() {
             for &(source, rule) in &rules {
@@ -136,14 +136,16 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    pub(crate) fn doubt(&mut self, queue: &str, flaw: Option<&Flaw>) {
-        if let Some(flaw) = flaw {
-            self.flaws.entry(queue.to_owned()).or_insert_with(|| flaw.clone());
+    /// Takes note of a flaw that shows only now: nothing may be called absent from this queue any more.
+    pub(crate) fn flaw(&mut self, queue: &str, flaw: &Flaw) {
+        let flaws = self.flaws.entry(queue.to_owned()).or_default();
+        if !flaws.contains(flaw) {
+            flaws.push(flaw.clone());
         }
     }
 
-    /// The flaw of a queue that showed only when its ids were read.
-    pub(crate) fn late_flaw(&self, queue: &str) -> Option<&Flaw> {
-        self.flaws.get(queue)
+    /// The flaws of a queue that showed only when its ids were read.
+    pub(crate) fn late_flaws(&self, queue: &str) -> &[Flaw] {
+        self.flaws.get(queue).map_or(&[], Vec::as_slice)
     }
 }

@@ -20,7 +20,7 @@ use crate::lookup::{Lookup, SAMPLE_MAX, Sample};
 use crate::manifest::QueueRule;
 use crate::payload::wanted_keys;
 use crate::sighting::{Doubt, EntryFault, QueueFailure, Residue, Sighting};
-use crate::snapshot::{Flaw, IdsPage, Snapshot, State};
+use crate::snapshot::{Flaw, Snapshot, State};
 use crate::source::ResolvedSource;
 
 /// What a scan saw, for the report and the ledger.
@@ -87,9 +87,9 @@ impl<'a> Scan<'a> {
         rules.map(|rule| rule.name.clone()).collect()
     }
 
-    /// Takes note of a page of ids whose payloads are to be read: what is wrong with it is a flaw of its queue.
-    pub fn turn(&mut self, queue: &str, page: &IdsPage<'_>) {
-        self.lookup.doubt(queue, page.flaw.as_ref());
+    /// Takes note of a flaw that shows only now: nothing may be called absent from this queue any more.
+    pub fn flaw(&mut self, queue: &str, flaw: &Flaw) {
+        self.lookup.flaw(queue, flaw);
     }
 
     /// The row ids that entries of a queue name by a current rule, per source: those that are live rows of that source
@@ -225,7 +225,7 @@ impl<'a> Scan<'a> {
                 return Some(Doubt::Redis(unread(format!("nothing of queue {queue:?}"))));
             };
             let excused = |flaw: &&Flaw| flaw.is_lack_of_trace() && vouched.contains(&queue);
-            let late = self.lookup.late_flaw(&queue);
+            let late = self.lookup.late_flaws(&queue);
             if let Some(flaw) = reading.flaws.iter().chain(late).find(|flaw| !excused(flaw)) {
                 return Some(Doubt::Queue { queue, flaw: flaw.clone() });
             }
@@ -295,7 +295,7 @@ pub fn all_unknown(candidates: &[Candidate], failure: &QueueFailure) -> Vec<Sigh
 mod tests {
     use super::*;
     use crate::fixtures::{candidate, queue, seen, snapshot, source};
-    use crate::snapshot::QueueReading;
+    use crate::snapshot::{IdsPage, QueueReading};
     use crate::source::IdKind;
 
     /// A small world: sources, candidates, queues, and what each payload holds.
@@ -470,13 +470,13 @@ mod tests {
         let candidates = [candidate(0, "7"), candidate(0, "8"), candidate(1, "9")];
         let world = snapshot(vec![("a", empty()), ("b", empty())]);
         let lost = Flaw::CopyLost { key: "bull:a:salvage:copy:1:wait".into() };
-        let page = IdsPage { ids: vec!["slide-8".into()].into(), flaw: Some(lost) };
+        let page = IdsPage { ids: vec!["slide-8".into()].into(), flaw: Some(lost.clone()) };
         for is_early in [true, false] {
             let mut lookup = Lookup::new(&sources, &candidates);
             lookup.see("a", State::Waiting, &if is_early { page.clone() } else { IdsPage::default() });
             let accepted = BTreeSet::new();
             let mut scan = Scan::new(lookup, &accepted);
-            scan.turn("a", &page);
+            scan.flaw("a", &lost);
             let verdict = scan.finish(&world, &BTreeSet::new());
             let expected =
                 if is_early { "scheduled a waiting" } else { "unknown: queue \"a\" cannot be judged" };
@@ -484,6 +484,17 @@ mod tests {
             assert!(word(&verdict.sightings[1]).starts_with(expected), "{:?}", verdict.sightings[1]);
             assert_eq!(word(&verdict.sightings[2]), "absent");
         }
+    }
+
+    #[test]
+    fn a_lack_of_trace_that_is_accepted_hides_no_other_flaw() {
+        let world = World::new(vec![("a", empty()), ("b", empty())]);
+        let (accepted, vouched) = (BTreeSet::new(), BTreeSet::from(["a".to_owned()]));
+        let mut scan = Scan::new(seen(&world.sources, &world.candidates, &world.snapshot), &accepted);
+        scan.flaw("a", &Flaw::NoTrace { prefix: "bull".into() });
+        scan.flaw("a", &Flaw::ProGroups);
+        let verdict = scan.finish(&world.snapshot, &vouched);
+        assert!(word(&verdict.sightings[0]).contains("Pro groups"), "{:?}", verdict.sightings);
     }
 
     #[test]

@@ -76,7 +76,6 @@ impl<O: Outside> Pass<'_, O> {
             }
         };
         let judged = self.judge_by(&second, &gathered.sources, &candidates, known).await?;
-        self.outside.queues().remove_copies().await;
         for (case, sighting) in orphans.iter_mut().zip(judged.sightings) {
             case.is_confirmed = matches!(sighting, Sighting::Absent { .. });
             if !case.is_confirmed {

@@ -1,19 +1,20 @@
 //! Looks the candidates up in a snapshot, and reads payloads only for what is left unresolved.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use salvage_core::act::places;
 use salvage_core::candidate::Candidate;
 use salvage_core::lookup::{Lookup, Sample};
-use salvage_core::scan::{self, Entry, Scan, ScanCounts, Verdict};
+use salvage_core::scan::{self, Scan, ScanCounts, Verdict};
 use salvage_core::sighting::{Doubt, QueueFailure, Sighting};
 use salvage_core::snapshot::{Snapshot, Spot, State};
 use salvage_core::source::ResolvedSource;
 
 use super::known::Known;
 use super::look::{Look, Pages};
+use super::scanning::Broken;
 use super::{Pass, log_failure};
-use crate::ports::{Jobs, Outside, Queues, StoreFailure};
+use crate::ports::{Outside, Queues, StoreFailure};
 
 /// One sighting per candidate, and how it was come by.
 pub(crate) struct Judged {
@@ -40,24 +41,6 @@ impl Judged {
     }
 }
 
-/// Why a scan ended early.
-enum Broken {
-    Queues(QueueFailure),
-    Store(StoreFailure),
-}
-
-impl From<QueueFailure> for Broken {
-    fn from(failure: QueueFailure) -> Self {
-        Self::Queues(failure)
-    }
-}
-
-impl From<StoreFailure> for Broken {
-    fn from(failure: StoreFailure) -> Self {
-        Self::Store(failure)
-    }
-}
-
 impl<O: Outside> Pass<'_, O> {
     /// Judges by the first look.
     pub(crate) async fn judge(
@@ -72,8 +55,21 @@ impl<O: Outside> Pass<'_, O> {
         }
     }
 
-    /// Judges by any look: the second one uses what the first has made known of the queues.
+    /// Judges by any look: the second one uses what the first has made known of the queues. Copies of their ids are not
+    /// needed any more then.
     pub(crate) async fn judge_by(
+        &self,
+        look: &Look,
+        sources: &[ResolvedSource],
+        candidates: &[Candidate],
+        known: &Known,
+    ) -> Result<Judged, StoreFailure> {
+        let judged = self.judge_by_ids(look, sources, candidates, known).await;
+        self.outside.queues().remove_copies().await;
+        judged
+    }
+
+    async fn judge_by_ids(
         &self,
         look: &Look,
         sources: &[ResolvedSource],
@@ -117,96 +113,6 @@ impl<O: Outside> Pass<'_, O> {
                     && let Some(page) = pages.next(self.outside.queues()).await?
                 {
                     lookup.see(queue, state, &page);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The scan: the ids pass by once more, and the payloads of those that say too little are read.
-    async fn read_payloads(
-        &self,
-        scan: &mut Scan<'_>,
-        snapshot: &Snapshot,
-        sources: &[ResolvedSource],
-    ) -> Result<(), Broken> {
-        for queue in scan.queues() {
-            let Some(reading) = snapshot.queues.get(&queue) else { continue };
-            // A page never spans two states: `active` comes last, whole.
-            for state in State::ALL {
-                let mut pages = Pages::of(reading, state);
-                while scan.is_needed()
-                    && let Some(ids) = pages.next(self.outside.queues()).await?
-                {
-                    scan.turn(&queue, &ids);
-                    let live = self.live_rows_named_by(scan, &queue, &ids.ids, sources).await?;
-                    let entries = scan.entries(&queue, state, &ids.ids, &live);
-                    let mut gone = Vec::new();
-                    for page in entries.chunks(self.settings.page_size as usize) {
-                        if scan.is_needed() {
-                            gone.extend(self.read_page(scan, &queue, page).await?);
-                        }
-                    }
-                    self.look_again_for(scan, &queue, &gone).await?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    async fn live_rows_named_by(
-        &self,
-        scan: &Scan<'_>,
-        queue: &str,
-        entry_ids: &[String],
-        sources: &[ResolvedSource],
-    ) -> Result<HashSet<(usize, String)>, StoreFailure> {
-        let mut live = HashSet::new();
-        for (source, row_ids) in scan.named_by_rule(queue, entry_ids) {
-            let found = self.outside.jobs().live_among(&sources[source], &row_ids).await?;
-            live.extend(found.into_iter().map(|row_id| (source, row_id)));
-        }
-        Ok(live)
-    }
-
-    /// Reads the payloads of a page; returns the entries whose payload was gone.
-    async fn read_page<'e>(
-        &self,
-        scan: &mut Scan<'_>,
-        queue: &str,
-        page: &'e [Entry],
-    ) -> Result<Vec<&'e Entry>, QueueFailure> {
-        let ids: Vec<String> = page.iter().map(|entry| entry.id.clone()).collect();
-        let payloads = self.outside.queues().payloads(queue, &ids).await?;
-        let read = page.iter().zip(&payloads);
-        Ok(read
-            .filter_map(|(entry, payload)| scan.read(entry, payload.as_deref()).then_some(entry))
-            .collect())
-    }
-
-    /// Looks once more for entries whose payload was gone. Many at a time: a queue at work has many in every scan, and to
-    /// look for them takes reading long lists.
-    async fn look_again_for(
-        &self,
-        scan: &mut Scan<'_>,
-        queue: &str,
-        gone: &[&Entry],
-    ) -> Result<(), QueueFailure> {
-        if gone.is_empty() {
-            return Ok(());
-        }
-        let queues = self.outside.queues();
-        let ids: Vec<String> = gone.iter().map(|entry| entry.id.clone()).collect();
-        let token = self.copy_token();
-        let listed = queues.are_listed(queue, &ids, token.as_deref()).await?;
-        let (listed, departed): (Vec<_>, Vec<_>) = gone.iter().zip(listed).partition(|(_, listed)| *listed);
-        departed.into_iter().for_each(|(entry, _)| scan.looked_again(entry, false));
-        for page in listed.chunks(self.settings.page_size as usize) {
-            // By now there may be a payload: another job was added under the same id.
-            let ids: Vec<String> = page.iter().map(|(entry, _)| entry.id.clone()).collect();
-            for ((entry, _), payload) in page.iter().zip(queues.payloads(queue, &ids).await?) {
-                if scan.read(entry, payload.as_deref()) {
-                    scan.looked_again(entry, true);
                 }
             }
         }

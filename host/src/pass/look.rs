@@ -97,20 +97,13 @@ impl<O: Outside> Pass<'_, O> {
         self.look_at(&queues, &queues, &[]).await
     }
 
-    /// A fresh name for copies of ids. A dry run writes nothing, not even a copy that is gone a moment later.
-    pub(crate) fn copy_token(&self) -> Option<String> {
-        self.licence.is_some().then(|| self.outside.clock().token())
-    }
-
     async fn look_at(
         &self,
         queues: &BTreeSet<String>,
         wanted: &BTreeSet<String>,
         jobs: &[Vec<Place>],
     ) -> Result<Look, QueueFailure> {
-        let copies = self.copy_token();
-        let ask = Ask { queues, wanted, jobs, copies: copies.as_deref() };
-        let snapshot = self.outside.queues().snapshot(&ask).await;
+        let snapshot = self.snapshot(queues, wanted, jobs).await;
         let taken_at = self.outside.clock().now();
         match snapshot {
             Ok(snapshot) => Ok(Look { snapshot, taken_at }),
@@ -122,6 +115,17 @@ impl<O: Outside> Pass<'_, O> {
                 Err(failure)
             }
         }
+    }
+
+    /// Asks for a snapshot, see [`Ask`]. A dry run writes nothing, not even a copy that is gone a moment later.
+    pub(crate) async fn snapshot(
+        &self,
+        queues: &BTreeSet<String>,
+        wanted: &BTreeSet<String>,
+        jobs: &[Vec<Place>],
+    ) -> Result<Snapshot, QueueFailure> {
+        let copies = self.licence.is_some().then(|| self.outside.clock().token());
+        self.outside.queues().snapshot(&Ask { queues, wanted, jobs, copies: copies.as_deref() }).await
     }
 }
 

@@ -8,9 +8,9 @@
 //! | `connection` | finds the server and connects when first asked, reconnects by itself, bounds every wait, counts commands | nothing |
 //! | `reply` | tells a well-typed reply from everything else | nothing |
 //! | `sizes`, `strategy` | how much there is to read, and so in which way | nothing |
-//! | `snapshot`, `info`, `probe` | all queues at one instant, and the node that says so | nothing |
+//! | `snapshot`, `reading`, `info`, `probe` | all queues at one instant, and the node that says so | nothing |
 //! | `copies` | long states, copied at that instant and read in pages | `<queue>:salvage:copy:…`, with a time to live |
-//! | `payloads`, `listed`, `residues`, `stalled` | one entry, or a page of them | nothing |
+//! | `payloads`, `residues`, `stalled` | one entry, or a page of them | nothing |
 //! | `lease` | `SET NX`, and scripts that name the owner | the lease key |
 //! | `mark` | our nonce and generation | `<queue>:salvage:host` |
 //! | `act`, `options` | runs `requeue.lua`, the only thing that puts a job back in a queue | the job's keys |
@@ -23,11 +23,11 @@ mod copies;
 mod info;
 mod keys;
 mod lease;
-mod listed;
 mod mark;
 mod options;
 mod payloads;
 mod probe;
+mod reading;
 mod reply;
 mod residues;
 mod script;
@@ -52,7 +52,6 @@ pub use self::strategy::SnapshotLimits;
 use self::connection::Connection;
 use self::copies::Copies;
 use self::keys::Keys;
-use self::listed::Searcher;
 use self::snapshot::Camera;
 use crate::ports::{Ask, QueueTerms, Queues};
 
@@ -125,17 +124,6 @@ impl Queues for RedisQueues {
 
     async fn payloads(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<Option<String>>, QueueFailure> {
         payloads::read(&self.connection, &self.keys(queue), entry_ids).await
-    }
-
-    async fn are_listed(
-        &self,
-        queue: &str,
-        entry_ids: &[String],
-        copies: Option<&str>,
-    ) -> Result<Vec<bool>, QueueFailure> {
-        let (keys, token) = (&self.keys(queue), copies);
-        let Self { connection, copies, limits, .. } = self;
-        Searcher { connection, keys, copies, limits }.are_listed(entry_ids, token).await
     }
 
     async fn residues(&self, jobs: &[Vec<Place>]) -> Result<Vec<Residue>, QueueFailure> {

@@ -40,7 +40,7 @@ const PROBE_PER_PLACE: Duration = Duration::from_micros(4);
 pub struct SnapshotLimits {
     /// Up to so many ids in all wanted queues together are read as ranges, in one round trip and without writing anything.
     pub ranges_max: usize,
-    /// Of so many ids in sorted sets the reply still fits the host; longer ones are copied, the longest first.
+    /// Of so many ids in all sorted sets together the reply still fits the host; if there are more, they are copied, too.
     pub sorted_sets_max: usize,
     /// A state of no more ids than this is not worth a copy.
     pub short_max: usize,
@@ -74,30 +74,6 @@ impl SnapshotLimits {
             sorted_sets_max: usize::MAX,
             short_max: usize::MAX,
             probe_max: Duration::ZERO,
-        }
-    }
-}
-
-/// How given entries are looked for, when all that matters is whether they are listed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Search {
-    /// Redis walks its lists for each.
-    Walk,
-    /// The lists are read in one reply.
-    Range,
-    /// The lists are copied, and the copies read.
-    Copy,
-}
-
-impl SnapshotLimits {
-    /// How to look for so many entries in lists that hold so many ids together. Sorted sets are asked by id in any case.
-    pub(super) fn search(&self, sought: usize, listed: usize) -> Search {
-        if walk(listed).saturating_mul(narrow(sought)) <= self.probe_max {
-            Search::Walk
-        } else if listed <= self.ranges_max {
-            Search::Range
-        } else {
-            Search::Copy
         }
     }
 }
@@ -142,33 +118,21 @@ impl Sizes {
         if total <= limits.ranges_max {
             return Ok(Copied::new());
         }
-        // A copy is written, so without knowing that there is room for it none is made.
-        if may_copy && self.free.is_some_and(|free| fits(total, free)) {
-            return Ok(self.long_lists(limits).chain(self.longest_sets(limits)).collect());
-        }
         match self.free {
             Some(free) if !fits(total, free) => Err(QueueFailure::NoRoom { ids: total, free }),
+            Some(_) if may_copy => Ok(self.long_states(limits)),
+            // Copies take room: none are made without knowing that there is some.
             _ => Ok(Copied::new()),
         }
     }
 
-    fn long_lists(&self, limits: &SnapshotLimits) -> impl Iterator<Item = (String, State)> {
-        let lists = self.states().filter(|(_, state, length)| state.is_list() && *length > limits.short_max);
-        lists.map(|(queue, state, _)| (queue.to_owned(), state))
-    }
-
-    /// As many sorted sets as it takes until the others' ids fit in a reply.
-    fn longest_sets(&self, limits: &SnapshotLimits) -> impl Iterator<Item = (String, State)> {
-        let mut sets: Vec<_> = self.states().filter(|(_, state, _)| !state.is_list()).collect();
-        sets.sort_by_key(|(.., length)| std::cmp::Reverse(*length));
-        let mut left: usize = sets.iter().map(|(.., length)| length).sum();
-        let (short_max, sets_max) = (limits.short_max, limits.sorted_sets_max);
-        let too_many = sets.into_iter().take_while(move |(.., length)| {
-            let is_copied = left > sets_max && *length > short_max;
-            left -= length;
-            is_copied
-        });
-        too_many.map(|(queue, state, _)| (queue.to_owned(), state)).collect::<Vec<_>>().into_iter()
+    fn long_states(&self, limits: &SnapshotLimits) -> Copied {
+        let in_sets: usize = self.states().filter(|(_, state, _)| !state.is_list()).map(|(.., n)| n).sum();
+        let is_copied = |state: State, length| {
+            length > limits.short_max && (state.is_list() || in_sets > limits.sorted_sets_max)
+        };
+        let long = self.states().filter(|(_, state, length)| is_copied(*state, *length));
+        long.map(|(queue, state, _)| (queue.to_owned(), state)).collect()
     }
 
     /// Whether looking for these jobs by their ids first costs so much less than reading all ids that it is worth a try.
@@ -216,9 +180,10 @@ mod tests {
 
     #[test]
     fn sorted_sets_are_copied_only_when_their_ids_fill_the_host() {
-        let lengths = [(State::Delayed, 400_000), (State::Prioritized, 700_000), (State::Waiting, 10)];
-        assert_eq!(copied(&lengths, true, PLENTY), [State::Prioritized]);
-        assert_eq!(copied(&lengths[..1], true, PLENTY), []);
+        let lengths =
+            [(State::Delayed, 400_000), (State::Prioritized, 700_000), (State::WaitingChildren, 10)];
+        assert_eq!(copied(&lengths, true, PLENTY), [State::Delayed, State::Prioritized]);
+        assert_eq!(copied(&lengths[1..], true, PLENTY), []);
     }
 
     #[test]
@@ -244,17 +209,6 @@ mod tests {
         let found = |limits| sizes(&lengths, PLENTY).copied(true, &limits).expect("room").len();
         assert_eq!(found(SnapshotLimits::all_copies()), 2);
         assert_eq!(found(SnapshotLimits::all_ranges()), 0);
-    }
-
-    #[test]
-    fn entries_are_walked_for_only_where_that_is_short() {
-        let search = |sought, listed| SnapshotLimits::measured().search(sought, listed);
-        assert_eq!(search(200, 0), Search::Walk);
-        assert_eq!(search(200, 1_000), Search::Walk);
-        assert_eq!(search(200, 10_000), Search::Range);
-        assert_eq!(search(2, 100_000), Search::Walk);
-        assert_eq!(search(3, 100_000), Search::Copy);
-        assert_eq!(search(1, 1_000_000), Search::Copy);
     }
 
     #[test]
