@@ -93,6 +93,58 @@ async fn a_copy_lost_in_mid_read_makes_unknown_and_never_absent() -> Result<()> 
     Ok(())
 }
 
+/// An entry without a payload is looked for again: where that look cannot be read to its end, it has not departed.
+#[tokio::test]
+async fn a_copy_lost_while_entries_are_looked_for_again_makes_unknown() -> Result<()> {
+    let system = copying(None).await?;
+    stale(&system, "lost").await?;
+    push(&system, "wait", "42").await?;
+    let system_ref = &system;
+    let rival: Rival<'_> = Box::new(move |moment| {
+        async move {
+            // The first page is looked up, the second scanned.
+            if moment == Moment::BeforePage(3) {
+                for copy in copies(system_ref).await.expect("the copies") {
+                    system_ref.redis::<()>(&["DEL", &copy]).await.expect("a copy to delete");
+                }
+            }
+        }
+        .boxed_local()
+    });
+    let report = system.run(&Rivalled::new(&system.host, rival), Mode::Act).await?;
+    assert_eq!(story(&report, "lost"), "unknown none -", "{report:#?}");
+    assert!(why(&report, "lost").contains("vanished while it was read"), "{}", why(&report, "lost"));
+    let healed = system.pass().await?;
+    assert!(why(&healed, "lost").contains("its payload is gone"), "{healed:#?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_pass_that_ends_early_leaves_no_copy() -> Result<()> {
+    for (moment, statement) in [
+        (Moment::AfterLook(1), "ALTER SCHEMA salvage RENAME TO lost"),
+        (Moment::BeforePage(2), "ALTER TABLE \"SlideJob\" RENAME TO lost"),
+    ] {
+        let system = copying(None).await?;
+        stale(&system, "lost").await?;
+        push(&system, "wait", "slide-other").await?;
+        let system_ref = &system;
+        let rival: Rival<'_> = Box::new(move |now| {
+            async move {
+                if now == moment {
+                    assert_ne!(copies(system_ref).await.expect("the copies"), Vec::<String>::new());
+                    sqlx::query(statement).execute(system_ref.db.pool()).await.expect("a rename");
+                }
+            }
+            .boxed_local()
+        });
+        let ended = system.run(&Rivalled::new(&system.host, rival), Mode::Act).await;
+        assert!(ended.is_err(), "{moment:?}: {ended:#?}");
+        assert_eq!(copies(&system).await?, Vec::<String>::new(), "{moment:?}");
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_flush_in_mid_read_leads_to_no_act() -> Result<()> {
     for page in [1, 2] {

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use salvage::ports::Lease;
+use salvage::redis::SnapshotLimits;
 use salvage_core::lease::LeaseAnswer;
 use salvage_core::report::{LeaseState, Report};
 use salvage_core::sighting::QueueFailure;
@@ -77,7 +78,7 @@ impl World {
 
 #[tokio::test]
 async fn a_whole_pass_needs_no_more_than_the_document_says() -> Result<()> {
-    let world = World::fresh().await?;
+    let mut world = World::fresh().await?;
     world.orphan("s1").await?;
     // Residue to remove, an entry under another id to read, and an active one to look at.
     let key = |suffix: &str| world.system.key(QUEUE, suffix);
@@ -94,6 +95,18 @@ async fn a_whole_pass_needs_no_more_than_the_document_says() -> Result<()> {
     let report = world.system.pass().await?;
     assert_eq!(story(&report, "s1"), "absent requeue applied", "{report:#?}");
     assert!(report.pass.scan_ran && world.is_enqueued("s1")?);
+    // Once as with long queues, whose ids are copied; and once as where few jobs are looked for among many.
+    let few_among_many = SnapshotLimits { ranges_max: 0, ..SnapshotLimits::measured() };
+    for (id, limits) in [("s2", SnapshotLimits::all_copies()), ("s3", few_among_many)] {
+        world.system.host.queues = world.system.host.queues.clone().with_limits(limits);
+        world.orphan(id).await?;
+        let report = world.system.pass().await?;
+        assert_eq!(story(&report, id), "absent requeue applied", "{report:#?}");
+    }
+    let stats = world.server.command(&["INFO", "commandstats"])?;
+    for command in ["copy", "sort", "unlink", "zmscore"] {
+        assert!(stats.contains(&format!("cmdstat_{command}:")), "{command}: {stats}");
+    }
     let lease = &world.system.host.lease;
     lease.acquire("a", std::time::Duration::from_secs(60)).await?;
     assert!(lease.renew("a", std::time::Duration::from_secs(60)).await?);

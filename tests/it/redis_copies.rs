@@ -14,6 +14,7 @@ use salvage_tests::bullmq::BullMq;
 use salvage_tests::services::Redis;
 use serde_json::json;
 
+use crate::redis_connection::{Fate, Proxy};
 use crate::redis_world::{OTHER, QUEUE, World, named, queues};
 
 /// Ids on a page, so that a handful of them takes several.
@@ -185,6 +186,23 @@ async fn a_copy_that_is_gone_or_short_is_a_flaw_of_its_page() -> Result<()> {
         assert_eq!((last.ids.len(), last.flaw), (0, Some(lost)), "{spoil}");
         queues.remove_copies().await;
     }
+    Ok(())
+}
+
+/// The first transaction might come late, and its copies take the place of those that are being read.
+#[tokio::test]
+async fn copies_whose_reply_is_lost_are_not_made_again() -> Result<()> {
+    let server = Redis::start()?;
+    let world = World::on(&server.url()).await?;
+    world.arrange(&["SET @:slide-generation:id 1", "RPUSH @:slide-generation:wait w1"]).await?;
+    let proxy = Proxy::before(&world.url, [Fate::SecondReplyLost]).await?;
+    let queues = queues(&proxy.url(), &world.prefix)?.with_limits(SnapshotLimits::all_copies());
+    let failure = snapshot(&queues, &[QUEUE]).await.expect_err("no reply");
+    assert!(matches!(failure, QueueFailure::Dropped { .. }), "{failure:?}");
+    let stats = server.command(&["INFO", "commandstats"])?;
+    assert!(stats.contains("cmdstat_copy:calls=1,"), "{stats}");
+    queues.remove_copies().await;
+    assert_eq!(world.copies().await?, Vec::<String>::new());
     Ok(())
 }
 
