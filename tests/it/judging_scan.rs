@@ -231,7 +231,7 @@ async fn entries_that_vanish_between_snapshot_and_payload_hold_no_orphan_back() 
 async fn no_entry_departs_by_the_word_of_a_wiped_redis_or_a_replica() -> Result<()> {
     for (command, told) in [
         (&["FLUSHALL"][..], "neither `id` nor `meta` exists"),
-        (&["REPLICAOF", "127.0.0.1", "1"][..], "replica"),
+        (&["REPLICAOF", "127.0.0.1", "1"][..], "not master"),
     ] {
         let redis = Redis::start()?;
         let system = running_on(&redis.url()).await?;
