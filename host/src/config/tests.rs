@@ -245,7 +245,7 @@ fn an_unknown_name_is_told_with_the_nearest_one() {
     invalid configuration, 4 faults:
     salvage.toml:1:2: [pas]: unknown section (did you mean "pass"?)
     salvage.toml:3:1: [pass] stale-after: unknown setting (did you mean "stale_after"?)
-    salvage.toml:4:1: [pass] colour: unknown setting (known here: interval, stale_after, page_size, settle, recoveries_max, recoveries_window, start_delay, acts_max)
+    salvage.toml:4:1: [pass] colour: unknown setting (known here: interval, stale_after, page_size, settle, recoveries_max, recoveries_window, start_delay, acts_max, queue_depth_max)
     salvage.toml:5:17: [handler.slides.limit]: unknown section (did you mean "limits"?)
     "#);
     assert_snapshot!(refused("", &[
@@ -308,12 +308,13 @@ fn a_start_delay_outlasts_our_transactions() {
 
 #[test]
 fn a_number_is_whole_and_within_its_limits() {
-    let text = "[pass]\npage_size = 0\nacts_max = -1\nrecoveries_max = 2.5\n";
+    let text = "[pass]\npage_size = 0\nacts_max = -1\nrecoveries_max = 2.5\nqueue_depth_max = 0\n";
     assert_snapshot!(refused(text, &[]), @r#"
-    invalid configuration, 3 faults:
+    invalid configuration, 4 faults:
     salvage.toml:2:13: [pass] page_size: expected an integer from 1 to 10000, found 0
     salvage.toml:3:12: [pass] acts_max: expected an integer from 1 to 1000000, found -1
     salvage.toml:4:18: [pass] recoveries_max: expected an integer, found a fraction
+    salvage.toml:5:19: [pass] queue_depth_max: expected an integer from 1 to 1000000000, found 0
     "#);
     assert_snapshot!(refused("[pass]\npage_size = \"200\"\nacts_max = 0x10\n", &[
         ("SALVAGE_PASS__RECOVERIES_MAX", "many"),
@@ -324,6 +325,8 @@ fn a_number_is_whole_and_within_its_limits() {
     SALVAGE_PASS__RECOVERIES_MAX: [pass] recoveries_max: expected an integer from 1 to 1000, found "many"
     "#);
     assert_eq!(accepted("[pass]\npage_size = 1_000\n", &[]).pass.page_size, 1000);
+    assert_eq!(accepted("[pass]\nqueue_depth_max = 500\n", &[]).pass.queue_depth_max, Some(500));
+    assert_eq!(accepted("", &[]).pass.queue_depth_max, None, "no limit");
 }
 
 #[test]
