@@ -2,7 +2,7 @@
 -- Lock: ACCESS EXCLUSIVE on salvage.passes for an instant (a column with a constant default rewrites nothing), which no
 -- pass keeps locked; and on the new tables, which nobody can be using yet.
 
--- Objects {source, text}, in the order in which they were raised.
+-- Objects {source, kind, text}, in the order in which they were raised.
 ALTER TABLE salvage.passes ADD COLUMN alarms jsonb NOT NULL DEFAULT '[]';
 
 -- A mass of jobs of one source that would be failed without a trace of having run. Here as long as passes see it.

@@ -9,6 +9,20 @@ use crate::source::SourceName;
 pub struct Alarm {
     /// The source.
     pub source: SourceName,
+    /// What kind of thing.
+    pub kind: AlarmKind,
     /// What is the matter, and what to do.
     pub text: String,
+}
+
+/// What there is to be alarmed at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AlarmKind {
+    /// Most jobs of a source are lost.
+    MassLoss,
+    /// What was put back or failed is not to be seen.
+    Unseen,
+    /// Many jobs would be failed without a trace of having run.
+    Storm,
 }

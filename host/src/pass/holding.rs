@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use salvage_core::alarm::AlarmKind;
 use salvage_core::backlog::Backlog;
 use salvage_core::decision::Ruling;
 use salvage_core::epoch::QueueMemory;
@@ -83,7 +84,7 @@ impl<O: Outside> Pass<'_, O> {
             // The others wait for their epoch already.
             orphans.retain(|case| case.outcome.is_none());
             if !orphans.is_empty() {
-                self.alarm(&source.name, why.clone()).await?;
+                self.alarm(&source.name, AlarmKind::Storm, why.clone()).await?;
             }
             for case in orphans {
                 case.outcome = Some(Outcome::Storm(why.clone()));

@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use salvage_core::act::{Act, act};
+use salvage_core::alarm::AlarmKind;
 use salvage_core::decision::DecisionKind;
 use salvage_core::ledger::Intent;
 use salvage_core::outcome::Outcome;
@@ -91,7 +92,7 @@ impl<O: Outside> Pass<'_, O> {
                     "mass loss: {orphans} of {judged} candidates that could be judged are lost; they are put back or failed \
                      in growing stages, each seen before the next begins; find out what lost them"
                 );
-                self.alarm(&source.name, text).await?;
+                self.alarm(&source.name, AlarmKind::MassLoss, text).await?;
             }
             stages.push(Stages::new(is_many));
         }
@@ -151,7 +152,7 @@ impl<O: Outside> Pass<'_, O> {
             };
             let applied = scheduled.len() + row_ids.len();
             if let Err(unseen) = stages.go_on(Stage { applied, seen: applied - live.len() }) {
-                self.alarm(&source.name, unseen.to_string()).await?;
+                self.alarm(&source.name, AlarmKind::Unseen, unseen.to_string()).await?;
             }
         }
         Ok(())
