@@ -367,7 +367,7 @@ mod tests {
             let labels = sql_type
                 .ends_with("Status\"")
                 .then(|| ["QUEUED", "PROCESSING", "FAILED", "GENERATING"].map(str::to_owned).to_vec());
-            ((*name).to_owned(), Column { sql_type: (*sql_type).to_owned(), labels })
+            ((*name).to_owned(), Column { sql_type: (*sql_type).to_owned(), labels, is_not_null: false })
         };
         Table { kind: kind.to_owned(), columns: columns.iter().map(column).collect() }
     }
