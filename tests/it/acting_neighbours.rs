@@ -43,7 +43,7 @@ async fn with_orphans() -> Result<System> {
     for number in 0..ORPHANS {
         let deck = format!("d{number}");
         Deck::generating(&deck).insert(system.db.pool()).await?;
-        let job = SlideJob::processing(&format!("s{number}")).kind("OUTLINE").stale().of(&deck);
+        let job = SlideJob::processing(format!("s{number}")).kind("OUTLINE").stale().of(&deck);
         job.insert(system.db.pool()).await?;
     }
     accept::queues(&system.host, &[], "the operator").await?;
@@ -77,7 +77,8 @@ async fn client(url: &str, number: usize, is_over: Rc<Cell<bool>>) -> Result<Dur
 /// Runs the application beside what the host does; returns the application's longest wait.
 async fn beside(system: &System, host: impl AsyncFnOnce() -> Result<()>) -> Result<Duration> {
     let is_over = Rc::new(Cell::new(false));
-    let clients = try_join_all((0..CLIENTS).map(|number| client(system.db.url(), number, Rc::clone(&is_over))));
+    let clients =
+        try_join_all((0..CLIENTS).map(|number| client(system.db.url(), number, Rc::clone(&is_over))));
     let act = async {
         let acted = host().await;
         is_over.set(true);
@@ -132,7 +133,7 @@ async fn the_application_waits_for_no_longer_than_an_act_and_never_dies_while_th
     let system = with_orphans().await?;
     let waited = beside(&system, async || {
         // What the application held was left to a later pass.
-        for _ in 0..10 {
+        for _ in 0..3 {
             let mut host = Running::start(&mut system.salvage(&["once"])?)?;
             assert_eq!(host.ended().await?.0, Some(0), "{}", host.stderr());
         }

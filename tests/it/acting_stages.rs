@@ -118,11 +118,15 @@ async fn a_stage_that_is_not_to_be_seen_is_the_last_of_its_source_in_this_pass()
     let system = running().await?;
     lose_generations(&system, 25).await?;
     lose_exports(&system, 1).await?;
-    let take_away = async || {
-        let (hash, set) = (system.key(GENERATION, "slide-s001"), system.key(GENERATION, "delayed"));
-        system.redis::<()>(&["DEL", &hash, &set]).await
-    };
-    let rival = once_at(Moment::BeforeCommit, take_away);
+    let rival: Rival<'_> = Box::new(|moment| {
+        let system = &system;
+        Box::pin(async move {
+            if moment == Moment::BeforeCommit {
+                let (hash, set) = (system.key(GENERATION, "slide-s001"), system.key(GENERATION, "delayed"));
+                system.redis::<()>(&["DEL", &hash, &set]).await.expect("Redis answers");
+            }
+        })
+    });
     let report = system.run(&Rivalled::new(&system.host, rival), Mode::Act).await?;
     assert_eq!(story(&report, "s001"), "absent requeue applied", "{report:#?}");
     assert_eq!(source(&report, "slides/generation").requeued, 1);
@@ -176,6 +180,21 @@ async fn a_stage_of_fails_whose_rows_come_back_to_life_is_the_last() -> Result<(
     let expected =
         [AlarmKind::MassLoss, AlarmKind::Unseen].map(|kind| (kind, "exports/slide-export".to_owned()));
     assert_eq!(alarms(&system).await?, expected);
+    Ok(())
+}
+
+/// What may have been done has to be seen as well: it is there, or it was not done.
+#[tokio::test]
+async fn a_stage_whose_replies_are_lost_is_seen_if_it_was_done_and_the_last_if_it_was_not() -> Result<()> {
+    let system = running().await?;
+    lose_generations(&system, 25).await?;
+    let report = system.run(&Rivalled::alone(&system.host).losing_act_requests(), Mode::Act).await?;
+    assert_eq!(source(&report, "slides/generation").indeterminate, 1, "{report:#?}");
+    assert!(delayed(&system, GENERATION).await?.is_empty());
+    let report = system.run(&Rivalled::alone(&system.host).losing_act_replies(), Mode::Act).await?;
+    assert_eq!(source(&report, "slides/generation").indeterminate, 25, "{report:#?}");
+    assert_eq!(delayed(&system, GENERATION).await?.len(), 25);
+    assert!(system.pass().await?.jobs.is_empty());
     Ok(())
 }
 

@@ -16,7 +16,7 @@ const OPERATOR: &str = "the operator";
 /// So many stale generations whose decks are gone: each would be failed. `f001`, `f002` …
 async fn lose_with_decks(system: &System, count: usize) -> Result<()> {
     for number in 1..=count {
-        SlideJob::processing(&format!("f{number:03}")).stale().of("gone").insert(system.db.pool()).await?;
+        SlideJob::processing(format!("f{number:03}")).stale().of("gone").insert(system.db.pool()).await?;
     }
     Ok(())
 }

@@ -80,7 +80,8 @@ async fn check_all_right(system: &System, bullmq: &BullMq) -> Result<()> {
 
 /// J8.
 #[tokio::test]
-async fn after_a_wipe_four_hundred_live_rows_wait_for_accept_and_then_all_are_recovered_in_stages() -> Result<()> {
+async fn after_a_wipe_four_hundred_live_rows_wait_for_accept_and_then_all_are_recovered_in_stages()
+-> Result<()> {
     let server = Redis::start()?;
     let mut system = System::on(&server.url()).await?;
     let application = system.bullmq().await?;
@@ -120,7 +121,8 @@ async fn after_a_wipe_four_hundred_live_rows_wait_for_accept_and_then_all_are_re
     // So that the entries are still delayed when they are looked at.
     system.settings.start_delay = std::time::Duration::from_secs(600)..=std::time::Duration::from_secs(610);
     let recovered = RefCell::new(vec![]);
-    let query = "SELECT count(*) FROM \"SlideJob\" WHERE \"updatedAt\" > (now() AT TIME ZONE 'UTC') - interval '1 h'";
+    let query =
+        "SELECT count(*) FROM \"SlideJob\" WHERE \"updatedAt\" > (now() AT TIME ZONE 'UTC') - interval '1 h'";
     let rival: Rival<'_> = Box::new(|moment| {
         let (system, recovered) = (&system, &recovered);
         Box::pin(async move {

@@ -42,13 +42,13 @@ enum Next {
 /// What became of the acts of a stage, as the stores tell once it is over.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stage {
-    /// Acts that were applied.
-    pub applied: usize,
+    /// Acts that were applied, or may have been.
+    pub done: usize,
     /// Of those, the ones whose job a queue holds, or whose row is not live any more.
     pub seen: usize,
 }
 
-/// What was applied and cannot be seen.
+/// What was done and cannot be seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unseen {
     stage: Stage,
@@ -56,10 +56,10 @@ pub struct Unseen {
 
 impl fmt::Display for Unseen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Stage { applied, seen } = self.stage;
+        let Stage { done, seen } = self.stage;
         write!(
             f,
-            "of {applied} just put back or failed, only {seen} can be found so in their queue or row: nothing more is done \
+            "of {done} just put back or failed, only {seen} can be found so in their queue or row: nothing more is done \
              for this source in this pass; look for what takes them away before the next one begins anew with one job"
         )
     }
@@ -88,14 +88,14 @@ impl Stages {
         }
     }
 
-    /// Goes on to the next stage. One in which nothing could be applied proves nothing, and is tried again on other
+    /// Goes on to the next stage. One in which nothing could be done proves nothing, and is tried again on other
     /// orphans: the first of them may be refused for ever.
     ///
     /// # Errors
-    /// If what was applied is not to be seen: no more acts in this pass.
+    /// If what was done is not to be seen: no more acts in this pass.
     pub fn go_on(&mut self, stage: Stage) -> Result<(), Unseen> {
         if let Next::Stage(size) = self.next {
-            if stage.seen < stage.applied {
+            if stage.seen < stage.done {
                 self.next = Next::Nothing;
                 return Err(Unseen { stage });
             }
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     fn all_seen(count: usize) -> Stage {
-        Stage { applied: count, seen: count }
+        Stage { done: count, seen: count }
     }
 
     #[test]
@@ -142,7 +142,7 @@ mod tests {
     fn a_stage_that_is_not_seen_is_the_last() {
         let mut stages = Stages::new(true);
         stages.go_on(all_seen(1)).expect("it was seen");
-        let unseen = stages.go_on(Stage { applied: 4, seen: 3 }).expect_err("one is missing");
+        let unseen = stages.go_on(Stage { done: 4, seen: 3 }).expect_err("one is missing");
         assert!(unseen.to_string().starts_with("of 4 "), "{unseen}");
         assert_eq!(stages.size(), 0);
         stages.go_on(Stage::default()).expect("there was nothing to be seen");
@@ -153,7 +153,7 @@ mod tests {
     fn not_many_are_acted_on_at_once_and_never_checked() {
         let mut stages = Stages::new(false);
         assert_eq!((stages.size(), stages.are_many()), (usize::MAX, false));
-        stages.go_on(Stage { applied: 7, seen: 0 }).expect("nobody looked");
+        stages.go_on(Stage { done: 7, seen: 0 }).expect("nobody looked");
         assert_eq!(stages.size(), usize::MAX);
     }
 
@@ -164,14 +164,14 @@ mod tests {
         fn a_stage_is_never_more_than_four_times_what_was_seen(parts in prop::collection::vec((0..=100_usize, 0..=100_usize), 0..12)) {
             let mut stages = Stages::new(true);
             let mut seen_most = 0;
-            for (applied, seen) in parts {
+            for (done, seen) in parts {
                 let size = stages.size();
                 prop_assert!(size <= (seen_most * GROWTH).max(FIRST), "{} after {}", size, seen_most);
-                let applied = size * applied / 100;
-                let seen = applied * seen / 100;
+                let done = size * done / 100;
+                let seen = done * seen / 100;
                 seen_most = seen_most.max(seen);
-                let went_on = stages.go_on(Stage { applied, seen }).is_ok();
-                prop_assert_eq!(went_on, seen == applied);
+                let went_on = stages.go_on(Stage { done, seen }).is_ok();
+                prop_assert_eq!(went_on, seen == done);
             }
         }
     }

@@ -73,12 +73,13 @@ fn the_example_has_every_setting() {
     let whole: String = EXAMPLE.lines().map(uncommented).collect();
     // The one mode in which every setting of [redis] is of use.
     let sentinel = [("SALVAGE_REDIS__MODE", "sentinel"), ("REDIS_URL", "rediss://:hunter2@main")];
-    assert_snapshot!(refused(&whole, &sentinel), @"invalid configuration: salvage.toml:104:10: [admin] listen: a listener is not supported in this version (leave it out)");
+    assert_snapshot!(refused(&whole, &sentinel), @"invalid configuration: salvage.toml:107:10: [admin] listen: a listener is not supported in this version (leave it out)");
 
     let supported = |line: &&str| !line.starts_with("listen");
     let supported: String = whole.lines().filter(supported).map(|line| format!("{line}\n")).collect();
     let config = accepted(&supported, &sentinel);
     assert!(config.redis.ca.is_some() && config.redis.identity.is_some());
+    assert!(config.pass.queue_depth_max.is_some());
     let handler = &config.handlers.named["video-composition"];
     assert_eq!(handler.limits.run_time, Duration::from_millis(250));
     assert_eq!(handler.limits.memory_bytes, 64 << 20);

@@ -26,11 +26,11 @@ use super::{Case, Pass};
 use crate::ports::{Clock, Jobs, Ledger, Outside, StoreFailure};
 
 /// What came of one stage.
-struct Done {
+struct Ended {
     /// Acts that were begun. The others keep their place for a later stage.
     begun: usize,
-    /// The cases whose act was applied.
-    applied: Vec<usize>,
+    /// The cases whose act was applied, or may have been: they have to be seen.
+    done: Vec<usize>,
 }
 
 impl<O: Outside> Pass<'_, O> {
@@ -58,11 +58,17 @@ impl<O: Outside> Pass<'_, O> {
             if acts.is_empty() || !acting.may_go_on() {
                 return Ok(());
             }
-            let done = acting.stage(acts, cases).await?;
-            acts_left -= done.begun;
+            let ended = acting.stage(acts, cases).await?;
+            acts_left -= ended.begun;
             let is_left =
                 cases.iter().any(|case| case.is_to_act() && stages[case.candidate.source].size() > 0);
-            if !is_left || done.begun == 0 || !acting.may_go_on() {
+            if !is_left || !acting.may_go_on() {
+                return Ok(());
+            }
+            if ended.begun == 0 {
+                tracing::warn!(
+                    "the queues take so long to read that no act may rest on it; all is left to the next pass"
+                );
                 return Ok(());
             }
             if acts_left == 0 {
@@ -70,10 +76,10 @@ impl<O: Outside> Pass<'_, O> {
                 tracing::warn!(acts_max, "more orphans than one pass acts on; the rest waits");
                 return Ok(());
             }
-            let Some(again) = self.look_again(gathered, known, cases, &done.applied).await? else {
+            let Some(again) = self.look_again(gathered, known, cases, &ended.done).await? else {
                 return Ok(());
             };
-            self.check(gathered, &mut stages, cases, &done.applied, &again.of_acts).await?;
+            self.check(gathered, &mut stages, cases, &ended.done, &again.of_acts).await?;
             look = again.look;
         }
     }
@@ -133,25 +139,25 @@ impl<O: Outside> Pass<'_, O> {
         gathered: &Gathered,
         stages: &mut [Stages],
         cases: &[Case],
-        applied: &[usize],
+        done: &[usize],
         sightings: &[Sighting],
     ) -> Result<(), StoreFailure> {
         for (index, (stages, source)) in stages.iter_mut().zip(&gathered.sources).enumerate() {
             if !stages.are_many() {
                 continue;
             }
-            let own =
-                applied.iter().zip(sightings).filter(|(case, _)| cases[**case].candidate.source == index);
+            let own = done.iter().zip(sightings).filter(|(case, _)| cases[**case].candidate.source == index);
             let (scheduled, missing): (Vec<_>, Vec<_>) =
                 own.partition(|(_, sighting)| matches!(sighting, Sighting::Scheduled { .. }));
             let row_ids: Vec<String> =
                 missing.iter().map(|(case, _)| cases[**case].candidate.token.id.clone()).collect();
-            let live = match row_ids.is_empty() {
-                true => BTreeSet::new(),
-                false => self.outside.jobs().live_among(source, &row_ids).await?,
+            let live = if row_ids.is_empty() {
+                BTreeSet::new()
+            } else {
+                self.outside.jobs().live_among(source, &row_ids).await?
             };
-            let applied = scheduled.len() + row_ids.len();
-            if let Err(unseen) = stages.go_on(Stage { applied, seen: applied - live.len() }) {
+            let done = scheduled.len() + row_ids.len();
+            if let Err(unseen) = stages.go_on(Stage { done, seen: done - live.len() }) {
                 self.alarm(&source.name, AlarmKind::Unseen, unseen.to_string()).await?;
             }
         }
@@ -161,22 +167,22 @@ impl<O: Outside> Pass<'_, O> {
 
 impl<O: Outside> Acting<'_, O> {
     /// Intends, acts and takes back what came to nothing; each case that was begun gets its outcome.
-    async fn stage(&self, acts: Vec<(usize, Act)>, cases: &mut [Case]) -> Result<Done, StoreFailure> {
+    async fn stage(&self, acts: Vec<(usize, Act)>, cases: &mut [Case]) -> Result<Ended, StoreFailure> {
         let ledger = self.pass.outside.ledger();
         let (pass_id, fence) = (&self.licence.pass_id, &self.licence.fence);
         let intents: Vec<Intent> =
             acts.iter().map(|(index, _)| intent(self.gathered, &cases[*index])).collect();
         ledger.intend(pass_id, fence, &intents).await?;
         let outcomes = self.carry_out(&acts, cases).await;
-        let (mut done, mut unneeded) = (Done { begun: 0, applied: vec![] }, vec![]);
+        let (mut ended, mut unneeded) = (Ended { begun: 0, done: vec![] }, vec![]);
         let mut parked: BTreeMap<usize, Parked> = BTreeMap::new();
         for (((index, _), outcome), intent) in acts.into_iter().zip(outcomes).zip(intents) {
             if outcome.as_ref().is_none_or(Outcome::enqueued_nothing) {
                 unneeded.push(intent);
             }
-            done.begun += usize::from(outcome.is_some());
+            ended.begun += usize::from(outcome.is_some());
             match &outcome {
-                Some(Outcome::Applied) => done.applied.push(index),
+                Some(Outcome::Applied | Outcome::Indeterminate(_)) => ended.done.push(index),
                 Some(Outcome::Parked(why)) => {
                     parked.insert(index, self.park(&cases[index], why));
                 }
@@ -189,7 +195,7 @@ impl<O: Outside> Acting<'_, O> {
             cases[*index].outcome = Some(Outcome::Parked(parked.to_string()));
         }
         ledger.park(&parked.into_values().collect::<Vec<_>>(), fence).await?;
-        Ok(done)
+        Ok(ended)
     }
 
     fn park(&self, case: &Case, why: &str) -> Parked {
