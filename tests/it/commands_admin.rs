@@ -25,6 +25,7 @@ async fn migrate_says_what_it_applied_and_a_second_time_does_nothing() -> Result
     applied 0001 fence and passes
     applied 0002 queues
     applied 0003 intents and ledger
+    applied 0005 storms and parked
     `salvage doctor` says what else a pass needs
     ");
     let before = rows(db.pool(), "salvage").await?;

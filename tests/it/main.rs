@@ -2,9 +2,15 @@
 
 mod acting;
 mod acting_dry_runs;
+mod acting_limits;
+mod acting_neighbours;
 mod acting_parents;
+mod acting_parked;
 mod acting_queues;
 mod acting_races;
+mod acting_stages;
+mod acting_storms;
+mod acting_wiped;
 mod boundaries;
 mod commands;
 mod commands_admin;

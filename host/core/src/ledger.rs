@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::alarm::Alarm;
 use crate::scan::ScanCounts;
 use crate::source::SourceName;
 
@@ -97,6 +98,8 @@ pub struct PassRecord {
     pub duration_ms: Option<u64>,
     /// Its counters, as in `once --json`.
     pub sources: serde_json::Value,
+    /// What it was alarmed at.
+    pub alarms: Vec<Alarm>,
 }
 
 /// One line of a job's story, as `explain` shows it.

@@ -9,6 +9,8 @@ use salvage_core::snapshot::{QueueReading, Server};
 use salvage_core::source::ResolvedSource;
 use serde::Serialize;
 
+mod waiting;
+
 use super::text::{beside, counted};
 use super::{CommandError, Done, handler, say, say_json};
 use crate::cli::Exit;
@@ -89,6 +91,9 @@ pub async fn doctor(host: &Host, settings: &PassSettings, create_indexes: bool, 
     let names = host.handlers.domains().into_iter().flat_map(|domain| domain.manifest.sources);
     let names = names.flat_map(|source| source.queues).map(|queue| queue.name).collect();
     queues(host, &names, has_schema == Some(true), &mut findings).await;
+    if has_schema == Some(true) {
+        waiting::waiting(host, &sources, &mut findings).await;
+    }
     if json {
         say_json(&findings.0)?;
     } else {

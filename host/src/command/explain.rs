@@ -48,7 +48,8 @@ pub async fn explain<O: Outside>(outside: &O, source: &str, id: &str, json: bool
     Ok(Exit::Done)
 }
 
-fn known_sources(domains: &[LoadedDomain]) -> Vec<SourceName> {
+/// Every source of every handler that serves.
+pub(super) fn known_sources(domains: &[LoadedDomain]) -> Vec<SourceName> {
     let of_domain = |domain: &LoadedDomain| {
         let named = |source: &salvage_core::manifest::Source| SourceName {
             domain: domain.manifest.domain.clone(),
@@ -60,7 +61,7 @@ fn known_sources(domains: &[LoadedDomain]) -> Vec<SourceName> {
 }
 
 /// `domain/source`, or a bare source that only one domain has.
-fn source_name(asked: &str, known: &[SourceName]) -> Result<SourceName, CommandError> {
+pub(super) fn source_name(asked: &str, known: &[SourceName]) -> Result<SourceName, CommandError> {
     if let Some((domain, source)) = asked.split_once('/') {
         return Ok(SourceName { domain: domain.to_owned(), source: source.to_owned() });
     }
@@ -78,7 +79,7 @@ fn source_name(asked: &str, known: &[SourceName]) -> Result<SourceName, CommandE
     }
 }
 
-fn there_are(known: &[SourceName]) -> String {
+pub(super) fn there_are(known: &[SourceName]) -> String {
     if known.is_empty() {
         return "no handler serves, and `salvage handler list` says why".to_owned();
     }
