@@ -202,7 +202,7 @@ impl<O: Outside> Pass<'_, O> {
         self.outside.queues().remove_copies().await;
         let stalled = stalled?;
         let corroborated = self.corroborate(&gathered, &known, &judged).await?;
-        known.scan = judged.scan;
+        (known.scan, known.unreadable) = (judged.scan, judged.unreadable);
         let pairs = gathered.candidates.iter().cloned().zip(judged.sightings);
         let mut cases: Vec<Case> = pairs.map(Case::new).collect();
         self.decide(&gathered, &known, &mut cases).await?;

@@ -107,7 +107,7 @@ impl Camera<'_> {
             queues.insert(queue, Reader::new(&mut replies, &plan.keys).read(self.prefix, &plan.reads));
         }
         let found = probe.found(&mut replies).filter(|found| !found.is_empty());
-        let snapshot = Snapshot { at_ms, server, queues, found };
+        let snapshot = Snapshot { prefix: self.prefix.to_owned(), at_ms, server, queues, found };
         if snapshot.server_fault().is_some() {
             // The master may be behind the same name by now.
             self.connection.leave_node();
