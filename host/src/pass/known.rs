@@ -125,7 +125,11 @@ impl<O: Outside> Pass<'_, O> {
             let nonce = (self.licence.is_some() && is_marked).then(|| self.outside.clock().token());
             known.nonces.extend(nonce.iter().map(|nonce| (queue.clone(), nonce.clone())));
             let memory = epoch::remember(before.as_ref(), &continuity, reading, server, nonce, now);
-            changed.insert(queue.clone(), memory);
+            // Where nothing is left at all, it may be the wrong database or host, and the right one is back before the next
+            // pass with all it had. Nothing is believed meanwhile; if it was wiped, its nonce will still be missing.
+            let is_bare = !reading.has_trace() && matches!(continuity, Continuity::Broken(_));
+            let remembered = if is_bare { &mut known.memories } else { &mut changed };
+            remembered.insert(queue.clone(), memory);
             known.continuity.insert(queue.clone(), continuity);
         }
         if let Some(licence) = &self.licence {
@@ -165,12 +169,6 @@ impl<O: Outside> Pass<'_, O> {
             // Where nothing is written, every pass meets the queue for the first time.
             Continuity::FirstContact if !is_marked => {
                 tracing::debug!(queue, "this queue is not marked; its epoch has not begun")
-            }
-            Continuity::FirstContact if before.is_some_and(|memory| memory.ever_had_jobs) => {
-                tracing::warn!(
-                    queue,
-                    "this queue holds jobs again since what it had was lost; a new epoch begins now"
-                )
             }
             Continuity::FirstContact => {
                 tracing::info!(queue, "first contact with this queue; its epoch begins now")

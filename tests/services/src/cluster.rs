@@ -48,6 +48,11 @@ impl Cluster {
         &mut self.nodes[index]
     }
 
+    /// Runs one command on a node, as [`Redis::command`].
+    pub fn command(&self, index: usize, words: &[&str]) -> Result<String> {
+        self.nodes[index].command(words)
+    }
+
     /// Returns once every node knows all others, and says that all slots are served.
     pub fn wait_until_whole(&self) -> Result<()> {
         wait::until("the cluster's nodes agree", AGREED_WITHIN, || {
