@@ -199,22 +199,30 @@ async fn an_obliterated_queue_is_recognised_by_its_counter() -> Result<()> {
     bullmq.close().await
 }
 
-/// Redis is short of memory, and throws away whatever was used least: here nothing of a queue, but that cannot be known.
+/// A server that throws away whatever was used least: every use counts, and each eviction looks at many keys.
+pub(crate) fn evicting() -> RedisOptions {
+    let options = RedisOptions::default().set("--maxmemory-policy", &["allkeys-lfu"]);
+    options.set("--lfu-log-factor", &["0"]).set("--maxmemory-samples", &["64"])
+}
+
+/// Makes it short of memory, until it has thrown some keys away; returns how many. None of them are the queues'.
+pub(crate) fn evict(server: &Redis, world: &World) -> Result<u64> {
+    let fill = "for i = 1, 2000 do redis.call('SET', 'filler:' .. i, string.rep('x', 1000)) end \
+         for _, key in ipairs(redis.call('KEYS', ARGV[1])) do for _ = 1, 50 do redis.call('EXISTS', key) end end";
+    server.command(&["EVAL", fill, "0", &format!("{}:*", world.system.prefix)])?;
+    let used: u64 = number(server, "memory", "used_memory")?;
+    server.command(&["CONFIG", "SET", "maxmemory", &(used - 200_000).to_string()])?;
+    until("keys are evicted", DEADLINE, || Ok(number(server, "stats", "evicted_keys")? > 0))?;
+    server.command(&["CONFIG", "SET", "maxmemory", "0"])?;
+    number(server, "stats", "evicted_keys")
+}
+
+/// Here nothing of a queue was, but that cannot be known.
 #[tokio::test]
 async fn evicted_keys_are_a_loss() -> Result<()> {
-    let options = RedisOptions::default().set("--maxmemory-policy", &["allkeys-lfu"]);
-    // Every use counts, and each eviction looks at many keys: what is never used goes first.
-    let options = options.set("--lfu-log-factor", &["0"]).set("--maxmemory-samples", &["64"]);
-    let server = Redis::start_with(options)?;
+    let server = Redis::start_with(evicting())?;
     let world = World::on(&server.url()).await?;
-    let fill = "for i = 1, 2000 do redis.call('SET', 'filler:' .. i, string.rep('x', 1000)) end \
-         for _, key in ipairs(redis.call('KEYS', ARGV[1])) do for _ = 1, 50 do redis.call('TYPE', key) redis.call('EXISTS', key) end end";
-    server.command(&["EVAL", fill, "0", &format!("{}:*", world.system.prefix)])?;
-    let used: u64 = number(&server, "memory", "used_memory")?;
-    server.command(&["CONFIG", "SET", "maxmemory", &(used - 200_000).to_string()])?;
-    until("keys are evicted", DEADLINE, || Ok(number(&server, "stats", "evicted_keys")? > 0))?;
-    server.command(&["CONFIG", "SET", "maxmemory", "0"])?;
-    let keys = number(&server, "stats", "evicted_keys")?;
+    let keys = evict(&server, &world)?;
     waits(&world, json!({ "verdict": "broken", "kind": "evicted", "keys": keys })).await?;
     recovered_once_accepted(&world).await
 }

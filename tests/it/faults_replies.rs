@@ -5,68 +5,59 @@ use salvage_core::sighting::{Doubt, QueueFailure};
 use salvage_core::snapshot::Flaw;
 use salvage_tests::door::{Door, Spoil};
 use salvage_tests::services::{Cluster, Redis, fresh_prefix, redis_url};
+use salvage_tests::system::{job, story};
 
-use crate::faults::{Fault, World};
-use crate::judging_world::QUEUE;
+use crate::faults::{Fault, Untouched, World};
+use crate::judging_world::{QUEUE, epochs};
 
 fn of_queue(flaw: Flaw) -> Doubt {
     Doubt::Queue { queue: QUEUE.into(), flaw }
 }
 
-/// A flaw of one queue: what is in the other is found all the same.
-async fn check_flaw(world: &World, key: &str, spoil: &[&str], flaw: Flaw) -> Result<()> {
-    let (system, aside) = (&world.system, format!("{}:aside", world.system.prefix));
-    let is_there: bool = system.redis(&["EXISTS", key]).await?;
-    let fault = Fault {
-        begin: async || {
-            if is_there {
-                system.redis::<()>(&["RENAME", key, &aside]).await?;
-            }
-            system.redis(spoil).await
-        },
-        end: async || {
-            system.redis::<()>(&["DEL", key]).await?;
-            if is_there { system.redis(&["RENAME", &aside, key]).await } else { Ok(()) }
-        },
-        doubt: of_queue(flaw),
-        lease: None,
-        is_blind: false,
-    };
-    fault.check(world).await
-}
-
-/// WRONGTYPE on every key of a queue that is no state; the six states are in `judging_failures`.
+/// WRONGTYPE on every key of a queue that is no state, and a counter that is no number. The six states are in
+/// `judging_failures`.
 #[tokio::test]
-async fn a_key_of_a_wrong_type_spoils_its_queue_until_it_is_mended() -> Result<()> {
-    let url = redis_url()?;
-    for (key, expected) in [
-        ("id", "string"),
-        ("meta", "hash"),
-        ("groups", "sorted set"),
-        ("salvage:host", "hash"),
-        ("completed", "sorted set"),
-        ("failed", "sorted set"),
-    ] {
-        let world = World::on(&url).await?;
-        let key = world.system.key(QUEUE, key);
-        let flaw = Flaw::WrongType { key: key.clone(), expected };
-        let spoil = if expected == "string" { ["LPUSH", &key, "x"] } else { ["SET", &key, "x"] };
-        if key.ends_with(":groups") {
-            // Only whether there are any is asked, whatever they are.
-            check_flaw(&world, &key, &spoil, Flaw::ProGroups).await?;
-        } else {
-            check_flaw(&world, &key, &spoil, flaw).await?;
-        }
-    }
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_counter_that_is_no_number_spoils_its_queue() -> Result<()> {
+async fn a_key_that_is_not_what_it_should_be_spoils_its_queue_until_it_is_mended() -> Result<()> {
     let world = World::on(&redis_url()?).await?;
-    let key = world.system.key(QUEUE, "id");
-    let flaw = Flaw::BadReply { key: key.clone(), found: "a string that is no number".into() };
-    check_flaw(&world, &key, &["SET", &key, "many"], flaw).await
+    let system = &world.system;
+    let began = epochs(system).await?;
+    let before = Untouched::of(system).await?;
+    for (suffix, spoil, kind) in [
+        ("id", "LPUSH", "string"),
+        ("meta", "SET", "hash"),
+        ("salvage:host", "SET", "hash"),
+        ("completed", "SET", "sorted set"),
+        ("failed", "SET", "sorted set"),
+        // Only whether there are any is asked, whatever they are.
+        ("groups", "SET", ""),
+        ("id", "SET", ""),
+    ] {
+        let (key, aside) = (system.key(QUEUE, suffix), format!("{}:aside", system.prefix));
+        let flaw = match (suffix, kind) {
+            ("groups", _) => Flaw::ProGroups,
+            ("id", "") => {
+                Flaw::BadReply { key: key.clone(), found: "a string that is no number".to_owned() }
+            }
+            (_, expected) => Flaw::WrongType { key: key.clone(), expected },
+        };
+        let is_there: bool = system.redis(&["EXISTS", &key]).await?;
+        if is_there {
+            system.redis::<()>(&["RENAME", &key, &aside]).await?;
+        }
+        system.redis::<()>(&[spoil, &key, "x"]).await?;
+        for report in [system.plan().await?, system.pass().await?] {
+            assert_eq!(story(&report, "lost"), "unknown none -", "{key}: {report:#?}");
+            assert_eq!(story(&report, "found"), "scheduled", "{key}: the other queue can be read");
+            assert_eq!(job(&report, "lost").sighting.why, Some(of_queue(flaw.clone()).to_string()));
+        }
+        system.redis::<()>(&["DEL", &key]).await?;
+        if is_there {
+            system.redis::<()>(&["RENAME", &aside, &key]).await?;
+        }
+        assert_eq!(Untouched::of(system).await?, before, "{key}");
+        assert_eq!(epochs(system).await?, began, "{key}");
+    }
+    world.works_again().await
 }
 
 /// Says something that no Redis says, in place of what it said.

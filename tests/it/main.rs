@@ -14,6 +14,8 @@ mod commands_leaks;
 mod commands_once;
 mod commands_run;
 mod faults;
+mod faults_cluster;
+mod faults_evidence;
 mod faults_losses;
 mod faults_replies;
 mod faults_servers;
