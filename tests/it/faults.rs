@@ -1,15 +1,50 @@
 //! The fault matrix: whatever Redis says or does instead of answering, it is told by its own reason, nothing is written,
 //! and once it is well again the next pass of the same host works.
 //!
-//! This module is the index, and what the tests share. Where no operator is named, Redis lost nothing and none is needed.
+//! This module is the index, and what the tests share. "Accept" marks what Redis lost something by, or may have: then jobs
+//! from before wait for the operator. Everywhere else nobody is needed.
 //!
-//! (The table is at its place when all are there.)
+//! | fault | how it is made | test |
+//! |---|---|---|
+//! | no reply in time | SIGSTOP | `faults_servers::a_frozen_redis_is_a_timeout_and_nothing_else`; at each moment of a pass `judging_failures::a_redis_that_freezes_in_mid_pass_…` |
+//! | no connection | SIGKILL | `judging_failures::a_closed_port_…`, `…::a_redis_that_dies_in_mid_pass_…` |
+//! | connection breaks half-way | a door that breaks it | `faults_servers::a_connection_that_breaks_half_way_…` |
+//! | LOADING | DEBUG RELOAD, slowed down | `faults_servers::a_redis_that_loads_its_data_is_waited_for` |
+//! | BUSY | an endless script | `faults_servers::a_redis_that_runs_a_script_without_end_is_busy` |
+//! | role slave, READONLY | REPLICAOF | `faults_servers::a_master_that_was_made_a_replica_…` |
+//! | unsynchronised, empty replica | the address leads to one | `faults_servers::a_replica_without_data_is_no_empty_queue` |
+//! | MASTERDOWN | REPLICAOF, `replica-serve-stale-data no` | `faults_servers::a_replica_that_lost_its_master_…` |
+//! | NOAUTH, WRONGPASS | `requirepass`, ACL SETUSER | `faults_servers::a_redis_that_asks_for_a_password_…`, `…::a_redis_that_knows_us_by_another_password_…` |
+//! | NOPERM | ACL SETUSER | `faults_servers::a_command_that_is_forbidden_…`; each permission in its turn `redis_acl::a_permission_that_is_missing_…` |
+//! | CLUSTERDOWN | nodes of a cluster killed | `redis_cluster::a_node_that_goes_down_…` |
+//! | ASK | SETSLOT … MIGRATING | `redis_cluster::a_slot_on_its_way_…` |
+//! | MOVED | the address leads to another node | `faults_replies::queues_on_another_node_are_not_empty` |
+//! | CROSSSLOT | the address leads to a cluster | `faults_replies::queues_in_several_slots_…` |
+//! | TRYAGAIN | said by a door | `faults_replies::a_slot_that_is_half_moved_…` |
+//! | WRONGTYPE | SET, LPUSH | the six states `judging_failures::one_key_of_a_wrong_type_…`; all other keys `faults_replies::a_key_that_is_not_what_it_should_be_…` |
+//! | `id` that is no number, Pro groups | SET | the same |
+//! | unexpected replies | said by a door | `faults_replies::a_transaction_that_answers_…` (two), `…::a_node_that_does_not_say_…` (two), `…::nil_in_place_of_a_list_…` |
+//! | entry without a payload | its hash is gone | `judging_scan`; `faults_evidence::of_unreadable_entries_…` |
+//! | OOM, MISCONF, NOREPLICAS | `maxmemory`, a dump that cannot be saved, `min-replicas-to-write` | `faults_writes` |
+//! | run id changed: restart with persistence | SHUTDOWN SAVE | `judging_epochs::a_restart_with_persistence_goes_on_with_the_epoch` |
+//! | replication id changed: failover | Sentinel; a cluster's own | `redis_sentinel::a_failover_costs_no_epoch_and_no_restart`; `faults_cluster` |
+//! | FLUSHDB of another database | FLUSHDB | `faults_losses::a_flush_of_another_database_costs_nothing` |
+//! | wrong database | SWAPDB | `faults_losses::a_wrong_database_cannot_be_judged_and_costs_nothing` |
+//! | wrong prefix | the settings; mending them takes a restart | `judging_direct::a_mistyped_prefix_…` |
+//! | restart without persistence (accept) | SIGKILL | `faults_losses::a_restart_without_persistence_…`, `judging_epochs::a_redis_that_came_back_empty_…` |
+//! | FLUSHALL (accept) | FLUSHALL | `judging_epochs::after_a_wipe_under_a_running_host_…`, `…::a_wipe_between_the_two_looks_…`; accepted before `faults_losses::a_wiped_queue_that_had_been_accepted_…` |
+//! | stale old master (accept) | the address leads to a detached replica | `faults_losses::a_stale_old_master_…` |
+//! | restored dump (accept) | SAVE, and later SIGKILL | `faults_losses::a_restored_dump_…` |
+//! | `id` lowered (accept) | SET | `faults_losses::a_counter_that_fell_…` |
+//! | obliterate (accept) | real BullMQ | `faults_losses::an_obliterated_queue_…` |
+//! | eviction under `allkeys-…` (accept) | `maxmemory` | `faults_losses::evicted_keys_are_a_loss` |
+//! | another application's Redis | its keys | `judging_epochs::another_applications_redis_…` |
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use salvage::pass::Mode;
-use salvage::ports::{Ledger, Lease};
+use salvage::ports::{Lease, Ledger};
 use salvage_core::report::{LeaseState, Report};
 use salvage_core::sighting::{Doubt, QueueFailure};
 use salvage_core::snapshot::State;

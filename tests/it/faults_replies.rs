@@ -35,9 +35,7 @@ async fn a_key_that_is_not_what_it_should_be_spoils_its_queue_until_it_is_mended
         let (key, aside) = (system.key(QUEUE, suffix), format!("{}:aside", system.prefix));
         let flaw = match (suffix, kind) {
             ("groups", _) => Flaw::ProGroups,
-            ("id", "") => {
-                Flaw::BadReply { key: key.clone(), found: "a string that is no number".to_owned() }
-            }
+            ("id", "") => Flaw::BadReply { key: key.clone(), found: "a string that is no number".to_owned() },
             (_, expected) => Flaw::WrongType { key: key.clone(), expected },
         };
         let is_there: bool = system.redis(&["EXISTS", &key]).await?;

@@ -81,7 +81,8 @@ async fn a_redis_that_has_reached_its_memory_limit_is_neither_read_nor_written()
 async fn a_redis_with_too_few_replicas_is_read_and_not_written() -> Result<()> {
     let server = Redis::start()?;
     let world = World::on(&server.url()).await?;
-    let want = |replicas: &str| server.command(&["CONFIG", "SET", "min-replicas-to-write", replicas]).map(drop);
+    let want =
+        |replicas: &str| server.command(&["CONFIG", "SET", "min-replicas-to-write", replicas]).map(drop);
     check(&world, "NOREPLICAS", true, async || want("1"), async || want("0")).await
 }
 

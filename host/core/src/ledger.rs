@@ -130,12 +130,7 @@ impl Evidence {
             replid: shortened(&server.replid, SERVER_DIGITS),
             ..server.clone()
         };
-        Self {
-            snapshot_ms: snapshot.at_ms,
-            prefix: snapshot.prefix.clone(),
-            server: Some(server),
-            ..self
-        }
+        Self { snapshot_ms: snapshot.at_ms, prefix: snapshot.prefix.clone(), server: Some(server), ..self }
     }
 }
 

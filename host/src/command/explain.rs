@@ -214,6 +214,45 @@ mod tests {
         source_name(asked, known).expect_err("a refusal").to_string()
     }
 
+    /// Of a queue that held two ids, as Redis run `r1` had it before.
+    fn told(seen: Value, continuity: Value) -> String {
+        let of = serde_json::json!({
+            "server": { "run_id": "r2", "replid": "p1" },
+            "queues": { "q": {
+                "epoch_began": "2026-01-31T09:00:00.000000Z",
+                "accepted": true,
+                "continuity": continuity,
+                "remembered": { "run_id": "r1", "replid": "p1" },
+                "seen": seen,
+            } },
+        });
+        evidence(&of).pop().expect("a line of the queue")
+    }
+
+    #[test]
+    fn a_queue_is_a_line_that_says_what_was_seen_and_what_is_known_by_it() {
+        let whole = serde_json::json!({ "id": 7, "ids": 2, "meta": true, "flaws": [], "unreadable": null });
+        assert_eq!(
+            told(whole.clone(), serde_json::json!({ "verdict": "continues" })),
+            "queue q: 2 scheduled ids, counter 7; epoch since 2026-01-31T09:00:00Z (nonce kept over a restart), accepted"
+        );
+        assert_eq!(
+            told(whole, serde_json::json!({ "verdict": "broken", "kind": "id-fell", "from": 9, "to": 7 })),
+            "queue q: 2 scheduled ids, counter 7; epoch since 2026-01-31T09:00:00Z: the queue's `id` fell from 9 to 7, accepted"
+        );
+        let flawed = serde_json::json!({
+            "id": null, "ids": 2, "meta": false,
+            "flaws": [{ "kind": "wrong-type", "key": "bull:q:id", "expected": "string" }],
+            "unreadable": { "count": 3, "entry": "ghost", "fault": "no-payload" },
+        });
+        assert_eq!(
+            told(flawed, Value::Null),
+            "queue q: 2 scheduled ids, no counter, no meta, wrong-type bull:q:id, 3 unreadable, such as \"ghost\"; \
+             epoch since 2026-01-31T09:00:00Z, which this look could not confirm, accepted"
+        );
+        assert!(told(Value::Null, Value::Null).starts_with("queue q: not read; "));
+    }
+
     #[test]
     fn a_bare_source_is_enough_if_only_one_domain_has_it() {
         let known = [name("slides", "generation"), name("texts", "generation"), name("texts", "import")];
