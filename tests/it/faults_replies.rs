@@ -64,8 +64,14 @@ async fn check_spoilt(spoil: Spoil, doubt: Doubt) -> Result<()> {
     let door = Door::to(server.port()).await?;
     let world = World::through(&format!("url = \"{}\"", door.url()), &server.url()).await?;
     let fault = Fault {
-        begin: async || Ok(door.spoil(Some(spoil.clone()))),
-        end: async || Ok(door.spoil(None)),
+        begin: async || {
+            door.spoil(Some(spoil.clone()));
+            Ok(())
+        },
+        end: async || {
+            door.spoil(None);
+            Ok(())
+        },
         doubt,
         lease: None,
         is_blind: true,
@@ -105,8 +111,14 @@ async fn nil_in_place_of_a_list_is_not_an_empty_list() -> Result<()> {
     let door = Door::to(server.port()).await?;
     let world = World::through(&format!("url = \"{}\"", door.url()), &server.url()).await?;
     let fault = Fault {
-        begin: async || Ok(door.spoil(Some(Spoil::replacing("*0\r\n", "*-1\r\n")))),
-        end: async || Ok(door.spoil(None)),
+        begin: async || {
+            door.spoil(Some(Spoil::replacing("*0\r\n", "*-1\r\n")));
+            Ok(())
+        },
+        end: async || {
+            door.spoil(None);
+            Ok(())
+        },
         doubt: of_queue(Flaw::BadReply { key: world.system.key(QUEUE, "wait"), found: "nil".into() }),
         lease: None,
         // What waits in the other queue comes as a list of one.
@@ -132,7 +144,10 @@ async fn queues_in_several_slots_are_not_read_piece_by_piece() -> Result<()> {
     let world = World::through(&format!("url = \"{}\"", door.url()), &server.url()).await?;
     let node = cluster.node(0).port();
     let fault = Fault {
-        begin: async || Ok(door.lead_to(node)),
+        begin: async || {
+            door.lead_to(node);
+            Ok(())
+        },
         end: async || {
             door.lead_to(server.port());
             // In the wrong place, the pass left its lease and gave it back; the test's own is still there.
@@ -158,8 +173,14 @@ async fn queues_on_another_node_are_not_empty() -> Result<()> {
     let node = cluster.node(other).port();
     let moved = QueueFailure::Cluster { code: "MOVED".into() };
     let fault = Fault {
-        begin: async || Ok(door.lead_to(node)),
-        end: async || Ok(door.lead_to(server.port())),
+        begin: async || {
+            door.lead_to(node);
+            Ok(())
+        },
+        end: async || {
+            door.lead_to(server.port());
+            Ok(())
+        },
         doubt: Doubt::Redis(moved.clone()),
         // In `{prefix}:lock`, as all keys of a test; and so in the slot, too.
         lease: Some(moved),

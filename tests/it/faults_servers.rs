@@ -56,8 +56,14 @@ async fn a_connection_that_breaks_half_way_through_every_reply_tells_nothing() -
     let world = World::through(&format!("url = \"{}\"", door.url()), &server.url()).await?;
     let dropped = QueueFailure::Dropped { detail: WORDS.to_owned() };
     let fault = Fault {
-        begin: async || Ok(door.spoil(Some(Spoil::Half))),
-        end: async || Ok(door.spoil(None)),
+        begin: async || {
+            door.spoil(Some(Spoil::Half));
+            Ok(())
+        },
+        end: async || {
+            door.spoil(None);
+            Ok(())
+        },
         doubt: redis(dropped.clone()),
         lease: Some(dropped),
         is_blind: true,
@@ -155,8 +161,14 @@ async fn a_replica_without_data_is_no_empty_queue() -> Result<()> {
     let door = Door::to(server.port()).await?;
     let world = World::through(&format!("url = \"{}\"", door.url()), &server.url()).await?;
     let fault = Fault {
-        begin: async || Ok(door.lead_to(replica.port())),
-        end: async || Ok(door.lead_to(server.port())),
+        begin: async || {
+            door.lead_to(replica.port());
+            Ok(())
+        },
+        end: async || {
+            door.lead_to(server.port());
+            Ok(())
+        },
         doubt: redis(QueueFailure::NotMaster { role: "slave".into() }),
         lease: Some(QueueFailure::ReadOnly),
         is_blind: true,
