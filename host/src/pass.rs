@@ -217,7 +217,7 @@ impl<O: Outside> Pass<'_, O> {
         let stalled = self.stalled(&gathered.sources, &known).await?;
         let judged = self.judge(&gathered.sources, &gathered.candidates, &known).await?;
         let corroborated = self.corroborate(&gathered, &known, &judged).await?;
-        known.scan = judged.scan;
+        (known.scan, known.unreadable) = (judged.scan, judged.unreadable);
         let pairs = gathered.candidates.iter().cloned().zip(judged.sightings);
         let mut cases: Vec<Case> = pairs.map(Case::new).collect();
         self.decide(&gathered, &known, &mut cases).await?;

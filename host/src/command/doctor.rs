@@ -286,8 +286,15 @@ async fn queues(host: &Host, names: &BTreeSet<String>, has_schema: bool, finding
 }
 
 fn node(server: &Server) -> String {
-    let run_id: String = server.run_id.chars().take(12).collect();
-    format!("connected; {}, run {run_id}, {} evicted", server.role, counted(server.evicted_keys, "key"))
+    let short = |id: &str| id.chars().take(12).collect::<String>();
+    format!(
+        "connected; {}, run {}, replication {}, {} evicted under {}",
+        server.role,
+        short(&server.run_id),
+        short(&server.replid),
+        counted(server.evicted_keys, "key"),
+        server.maxmemory_policy
+    )
 }
 
 fn queue(
@@ -315,7 +322,14 @@ fn queue(
     match (follow(memory, reading, server), memory) {
         (Continuity::Continues, Some(memory)) => {
             let accepted = memory.accepted_at.map(|at| format!(", accepted {at:.0}")).unwrap_or_default();
-            findings.good(&subject, format!("{held}; epoch since {:.0}{accepted}", memory.epoch_began));
+            let kept = if memory.run_id != server.run_id {
+                ", kept over a restart"
+            } else if memory.replid != server.replid {
+                ", kept over a failover"
+            } else {
+                ""
+            };
+            findings.good(&subject, format!("{held}; epoch since {:.0}{kept}{accepted}", memory.epoch_began));
         }
         (Continuity::Broken(why), _) => findings.bad(
             &subject,

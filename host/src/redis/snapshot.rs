@@ -105,7 +105,7 @@ impl Camera<'_> {
             queues.insert(queue, plan.read(&mut replies, self.prefix));
         }
         let found = probe.found(&mut replies).filter(|found| !found.is_empty());
-        let snapshot = Snapshot { at_ms, server, queues, found };
+        let snapshot = Snapshot { prefix: self.prefix.to_owned(), at_ms, server, queues, found };
         if snapshot.server_fault().is_some() {
             // The master may be behind the same name by now.
             self.connection.leave_node();
