@@ -17,7 +17,7 @@ use salvage_core::outcome::Outcome;
 use salvage_core::parking::Parked;
 use salvage_core::report::SourceCounts;
 use salvage_core::sighting::{QueueFailure, Residue};
-use salvage_core::snapshot::{IdsCopy, IdsPage, Snapshot, Stalled};
+use salvage_core::snapshot::{IdsCopy, IdsPage, Snapshot, Stalled, State};
 use salvage_core::source::{ResolvedSource, SourceName, Standing};
 use salvage_core::storm::Storm;
 
@@ -94,9 +94,9 @@ pub struct Ask<'a> {
     pub queues: &'a BTreeSet<String>,
     /// Those among them whose ids are wanted, in all six states.
     pub wanted: &'a BTreeSet<String>,
-    /// If each of these jobs, given by its places, is found by its id, then no ids are wanted after all; none if ids are
-    /// wanted in any case.
-    pub jobs: &'a [Vec<Place>],
+    /// Whether nothing of them may be left out, so that absence is proven. Otherwise long sorted sets are: they cost Redis
+    /// most, and whoever is found without them needs no proof.
+    pub is_whole: bool,
     /// Names the copies this look may make in Redis; `None` if it may write nothing.
     pub copies: Option<&'a str>,
 }
@@ -106,13 +106,13 @@ impl<'a> Ask<'a> {
     #[must_use]
     pub fn guards(queues: &'a BTreeSet<String>) -> Self {
         const NONE: &BTreeSet<String> = &BTreeSet::new();
-        Self { queues, wanted: NONE, jobs: &[], copies: None }
+        Self { queues, wanted: NONE, is_whole: false, copies: None }
     }
 
     /// For all ids of all these queues, without writing anything.
     #[must_use]
     pub const fn ids(queues: &'a BTreeSet<String>) -> Self {
-        Self { queues, wanted: queues, jobs: &[], copies: None }
+        Self { queues, wanted: queues, is_whole: true, copies: None }
     }
 }
 
@@ -133,6 +133,17 @@ pub trait Queues {
     /// If Redis did not answer.
     async fn page(&self, copy: &IdsCopy, from: usize, count: usize)
     -> Result<IdsPage<'static>, QueueFailure>;
+
+    /// Whether each entry is in a state whose key is a sorted set, in their order; not all at one instant.
+    ///
+    /// # Errors
+    /// If Redis did not answer.
+    async fn are_in_set(
+        &self,
+        queue: &str,
+        state: State,
+        entry_ids: &[String],
+    ) -> Result<Vec<bool>, QueueFailure>;
 
     /// Removes all copies that snapshots of this process left in Redis. If that fails it is logged: they expire.
     async fn remove_copies(&self);

@@ -245,6 +245,14 @@ impl Queues for WatchedQueues<'_> {
     ) -> Result<IdsPage<'static>, QueueFailure> {
         self.inner.page(copy, from, count).await
     }
+    async fn are_in_set(
+        &self,
+        queue: &str,
+        state: State,
+        entry_ids: &[String],
+    ) -> Result<Vec<bool>, QueueFailure> {
+        self.inner.are_in_set(queue, state, entry_ids).await
+    }
     async fn remove_copies(&self) {
         self.inner.remove_copies().await;
     }

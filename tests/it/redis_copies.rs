@@ -7,9 +7,8 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use salvage::ports::{Ask, Queues};
 use salvage::redis::{RedisQueues, SnapshotLimits};
-use salvage_core::act::Place;
 use salvage_core::sighting::QueueFailure;
-use salvage_core::snapshot::{Flaw, IdsCopy, Snapshot, Spot, State};
+use salvage_core::snapshot::{Flaw, IdsCopy, Snapshot, State};
 use salvage_tests::bullmq::BullMq;
 use salvage_tests::services::Redis;
 use serde_json::json;
@@ -257,34 +256,31 @@ async fn near_its_memory_limit_redis_is_spared_and_the_reason_told() -> Result<(
 }
 
 #[tokio::test]
-async fn a_few_jobs_among_many_are_found_by_their_ids_or_all_ids_are_read() -> Result<()> {
+async fn long_sorted_sets_are_left_out_where_no_absence_is_to_be_proven() -> Result<()> {
     let world = World::fresh().await?;
-    let queues =
-        world.queues.clone().with_limits(SnapshotLimits { ranges_max: 0, ..SnapshotLimits::measured() });
+    let queues = world.copying();
     world
         .arrange(&[
             "SET @:slide-generation:id 1",
             "RPUSH @:slide-generation:active slide-1",
-            "ZADD @:slide-export:delayed 5 slide-2",
-            "SET @:slide-export:paused spoilt",
+            "ZADD @:slide-generation:delayed 5 slide-2 6 slide-3",
         ])
         .await?;
-    let job = |id: &str| {
-        let place = |queue: &str| Place { queue: queue.into(), entry_id: id.into() };
-        vec![place(QUEUE), place(OTHER)]
-    };
-    let names = named(&[QUEUE, OTHER]);
-    let jobs = [job("slide-1"), job("slide-2")];
-    let found = queues.snapshot(&Ask { jobs: &jobs, ..Ask::ids(&names) }).await?;
-    let spot = |queue: &str, state| Spot { queue: queue.into(), state };
-    assert_eq!(found.found, Some(vec![spot(QUEUE, State::Active), spot(OTHER, State::Delayed)]));
-    assert!(!found.queues[QUEUE].has_every_state(), "its ids were not read");
+    let names = named(&[QUEUE]);
+    let snapshot = queues.snapshot(&Ask { is_whole: false, ..Ask::ids(&names) }).await?;
+    let reading = &snapshot.queues[QUEUE];
+    assert_eq!(reading.missing().collect::<Vec<_>>(), [State::Delayed]);
+    assert_eq!((reading.ids_total(), reading.flaws.len()), (3, 0));
+    assert!(queues.snapshot(&Ask::ids(&names)).await?.queues[QUEUE].has_every_state());
 
-    let jobs = [job("slide-1"), job("slide-3")];
-    let whole = queues.snapshot(&Ask { jobs: &jobs, ..Ask::ids(&names) }).await?;
-    assert_eq!(whole.found, None);
-    assert!(whole.queues[QUEUE].has_every_state());
-    assert_eq!(whole.queues[OTHER].flaws.len(), 1);
+    // More than one command asks for at once.
+    let ids: Vec<String> = (0..2_500).map(|number| format!("slide-{}", number % 5)).collect();
+    let expected: Vec<bool> = (0..2_500).map(|number| matches!(number % 5, 2 | 3)).collect();
+    assert_eq!(queues.are_in_set(QUEUE, State::Delayed, &ids).await?, expected);
+    assert_eq!(queues.are_in_set(QUEUE, State::Prioritized, &ids[..2]).await?, [false, false]);
+    world.arrange(&["SET @:slide-generation:prioritized spoilt"]).await?;
+    let failure = queues.are_in_set(QUEUE, State::Prioritized, &ids).await.expect_err("no set");
+    assert!(matches!(failure, QueueFailure::WrongType { .. }), "{failure:?}");
     Ok(())
 }
 

@@ -22,7 +22,7 @@ use salvage_core::candidate::{LiveRow, RowToken};
 use salvage_core::lease::Fence;
 use salvage_core::ledger::Entry;
 use salvage_core::sighting::{QueueFailure, Residue};
-use salvage_core::snapshot::{IdsCopy, IdsPage, Snapshot, Stalled};
+use salvage_core::snapshot::{IdsCopy, IdsPage, Snapshot, Stalled, State};
 use salvage_core::source::ResolvedSource;
 
 /// A moment of a pass at which others may act.
@@ -225,6 +225,14 @@ impl Queues for RivalledQueues<'_> {
         self.pages.set(self.pages.get() + 1);
         (self.rival)(Moment::BeforePage(self.pages.get())).await;
         self.inner.page(copy, from, count).await
+    }
+    async fn are_in_set(
+        &self,
+        queue: &str,
+        state: State,
+        entry_ids: &[String],
+    ) -> Result<Vec<bool>, QueueFailure> {
+        self.inner.are_in_set(queue, state, entry_ids).await
     }
     async fn remove_copies(&self) {
         self.inner.remove_copies().await;

@@ -92,7 +92,6 @@ pub(crate) fn snapshot(queues: Vec<(&str, QueueReading)>) -> Snapshot {
         at_ms: 1_000_000,
         server: server(),
         queues: queues.into_iter().map(|(name, reading)| (name.to_owned(), reading)).collect(),
-        found: None,
     }
 }
 

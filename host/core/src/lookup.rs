@@ -122,13 +122,40 @@ impl<'a> Lookup<'a> {
         self.unresolved
     }
 
+    /// The queues in which an unresolved candidate may be, in name order.
+    #[must_use]
+    pub fn queues(&self) -> BTreeSet<String> {
+        let sources: BTreeSet<usize> =
+            self.unresolved_candidates().map(|(_, candidate)| candidate.source).collect();
+        let rules = sources.into_iter().flat_map(|source| &self.sources[source].declared.queues);
+        rules.map(|rule| rule.name.clone()).collect()
+    }
+
+    /// The unresolved candidates that may be in a queue, by position, with the id that each would have there.
+    #[must_use]
+    pub fn unresolved_in(&self, queue: &str) -> Vec<(usize, String)> {
+        let entry = |(position, candidate): (usize, &Candidate)| {
+            let rule =
+                self.sources[candidate.source].declared.queues.iter().find(|rule| rule.name == queue)?;
+            Some((position, rule.job_id.render(&candidate.token.id)))
+        };
+        self.unresolved_candidates().filter_map(entry).collect()
+    }
+
+    fn unresolved_candidates(&self) -> impl Iterator<Item = (usize, &'a Candidate)> {
+        let all = self.sightings.iter().zip(self.candidates).enumerate();
+        all.filter(|(_, (sighting, _))| sighting.is_none())
+            .map(|(position, (_, candidate))| (position, candidate))
+    }
+
     /// Row ids that entries name by a current rule, per source: at most [`SAMPLE_MAX`] of each queue.
     #[must_use]
     pub fn take_sample(&mut self) -> Vec<Sample> {
         std::mem::replace(&mut self.by_rule, vec![Sample::new(); self.sources.len()])
     }
 
-    pub(crate) fn found(&mut self, position: usize, queue: &str, state: State) {
+    /// Takes in that a candidate, by its position, is in a queue. Where it was found first is what counts.
+    pub fn found(&mut self, position: usize, queue: &str, state: State) {
         let sighting = &mut self.sightings[position];
         if sighting.is_none() {
             *sighting = Some(Sighting::Scheduled { queue: queue.to_owned(), state });

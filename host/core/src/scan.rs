@@ -90,11 +90,7 @@ impl<'a> Scan<'a> {
     /// The queues in which an unresolved candidate may be, in name order.
     #[must_use]
     pub fn queues(&self) -> BTreeSet<String> {
-        let Lookup { sources, candidates, sightings, .. } = &self.lookup;
-        let unresolved = sightings.iter().zip(*candidates).filter(|(sighting, _)| sighting.is_none());
-        let unresolved: BTreeSet<usize> = unresolved.map(|(_, candidate)| candidate.source).collect();
-        let rules = unresolved.into_iter().flat_map(|source| &sources[source].declared.queues);
-        rules.map(|rule| rule.name.clone()).collect()
+        self.lookup.queues()
     }
 
     /// Takes note of a flaw that shows only now: nothing may be called absent from this queue any more.

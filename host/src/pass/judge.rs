@@ -1,5 +1,6 @@
 //! Looks the candidates up in a snapshot, and reads payloads only for what is left unresolved.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use salvage_core::act::places;
@@ -7,7 +8,7 @@ use salvage_core::candidate::Candidate;
 use salvage_core::lookup::{Lookup, Sample};
 use salvage_core::scan::{self, Scan, ScanCounts, Unreadable, Verdict};
 use salvage_core::sighting::{Doubt, QueueFailure, Sighting};
-use salvage_core::snapshot::{Snapshot, Spot, State};
+use salvage_core::snapshot::{QueueReading, Snapshot, State};
 use salvage_core::source::ResolvedSource;
 
 use super::known::Known;
@@ -33,13 +34,6 @@ impl Judged {
     fn without_a_sample(sightings: Vec<Sighting>, sources: &[ResolvedSource]) -> Self {
         let (by_rule, named) = (vec![Sample::new(); sources.len()], vec![BTreeMap::new(); sources.len()]);
         Self { sightings, scan: None, by_rule, named, unreadable: BTreeMap::new() }
-    }
-
-    /// Each was found by its id: nothing else had to be read.
-    fn all_scheduled(spots: &[Spot], sources: &[ResolvedSource]) -> Self {
-        let sighting =
-            |Spot { queue, state }: &Spot| Sighting::Scheduled { queue: queue.clone(), state: *state };
-        Self::without_a_sample(spots.iter().map(sighting).collect(), sources)
     }
 }
 
@@ -78,20 +72,16 @@ impl<O: Outside> Pass<'_, O> {
         candidates: &[Candidate],
         known: &Known,
     ) -> Result<Judged, StoreFailure> {
-        let snapshot = &look.snapshot;
-        if let Some(spots) = &snapshot.found {
-            return Ok(Judged::all_scheduled(spots, sources));
-        }
         let mut lookup = Lookup::new(sources, candidates);
-        let listed = self.read_ids(&mut lookup, snapshot).await;
-        let mut scan = Scan::new(lookup, &known.accepted_entries);
-        let is_scanned = listed.is_ok() && scan.is_needed() && snapshot.server_fault().is_none();
-        let read = match listed {
-            Ok(()) if is_scanned => self.read_payloads(&mut scan, snapshot, sources).await,
-            listed => listed.map_err(Broken::Queues),
+        let (snapshot, looked) = match self.look_up(&mut lookup, &look.snapshot).await {
+            Ok(later) => (later.map_or(Cow::Borrowed(&look.snapshot), Cow::Owned), Ok(())),
+            Err(failure) => (Cow::Borrowed(&look.snapshot), Err(Broken::Queues(failure))),
         };
+        let mut scan = Scan::new(lookup, &known.accepted_entries);
+        let is_scanned = looked.is_ok() && scan.is_needed() && snapshot.server_fault().is_none();
+        let read = if is_scanned { self.read_payloads(&mut scan, &snapshot, sources).await } else { looked };
         let verdict = match read {
-            Ok(()) => scan.finish(snapshot, &known.vouched()),
+            Ok(()) => scan.finish(&snapshot, &known.vouched()),
             Err(Broken::Queues(failure)) => {
                 log_failure(
                     "the queues could not be read to the end: what was not found is unknown",
@@ -106,7 +96,28 @@ impl<O: Outside> Pass<'_, O> {
         Ok(Judged { sightings, scan: is_scanned.then_some(counts), by_rule, named, unreadable })
     }
 
-    /// The direct look-up: every id of the snapshot passes by once, unless all candidates are found before.
+    /// The direct look-up. If long sorted sets were left out of the snapshot, those who may be in one are asked for by their
+    /// ids, for who is found needs no proof. If any are left, returns a later snapshot that has everything.
+    async fn look_up(
+        &self,
+        lookup: &mut Lookup<'_>,
+        first: &Snapshot,
+    ) -> Result<Option<Snapshot>, QueueFailure> {
+        self.read_ids(lookup, first).await?;
+        if let Err(failure) = self.ask_in_sets(lookup, first).await {
+            tracing::warn!(%failure, "candidates could not be asked for by their ids, so all ids are read");
+        }
+        let queues = lookup.queues();
+        let is_whole = |queue| first.queues.get(queue).is_some_and(QueueReading::has_every_state);
+        if queues.iter().all(is_whole) || first.server_fault().is_some() {
+            return Ok(None);
+        }
+        let later = self.whole_snapshot(&queues).await?;
+        self.read_ids(lookup, &later).await?;
+        Ok(Some(later))
+    }
+
+    /// Every id of the snapshot passes by once, unless all candidates are found before.
     async fn read_ids(&self, lookup: &mut Lookup<'_>, snapshot: &Snapshot) -> Result<(), QueueFailure> {
         for (queue, reading) in &snapshot.queues {
             for state in State::ALL {
@@ -115,6 +126,21 @@ impl<O: Outside> Pass<'_, O> {
                     && let Some(page) = pages.next(self.outside.queues()).await?
                 {
                     lookup.see(queue, state, &page);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn ask_in_sets(&self, lookup: &mut Lookup<'_>, snapshot: &Snapshot) -> Result<(), QueueFailure> {
+        for queue in lookup.queues() {
+            let Some(reading) = snapshot.queues.get(&queue) else { continue };
+            for state in reading.missing().filter(|state| !state.is_list()) {
+                let (positions, entry_ids): (Vec<_>, Vec<_>) =
+                    lookup.unresolved_in(&queue).into_iter().unzip();
+                let are_there = self.outside.queues().are_in_set(&queue, state, &entry_ids).await?;
+                for (position, _) in positions.into_iter().zip(are_there).filter(|(_, is_there)| *is_there) {
+                    lookup.found(position, &queue, state);
                 }
             }
         }

@@ -141,7 +141,7 @@ impl<O: Outside> Pass<'_, O> {
         gone: &'g [Entry],
     ) -> Result<HashSet<&'g str>, QueueFailure> {
         let queues = BTreeSet::from([queue.to_owned()]);
-        let mut snapshot = self.snapshot(&queues, &queues, &[]).await?;
+        let mut snapshot = self.whole_snapshot(&queues).await?;
         if let Some(failure) = snapshot.server_fault() {
             return Err(failure);
         }

@@ -1,9 +1,8 @@
 //! The snapshot: every queue's ids in all six states, and what proves that they are all, in one MULTI.
 //!
 //! One MULTI because a job moves while it is looked for: reading state by state on a busy queue judged up to 29 % of the
-//! present jobs absent, one MULTI none. What the MULTI holds depends on how much there is to read (see `strategy`): ranges
-//! of ids, copies of long states that are paged afterwards, or only the jobs that were asked for. The guards are the same
-//! in each.
+//! present jobs absent, one MULTI none. How the MULTI gets at the ids depends on how many there are (see `strategy`): as
+//! ranges, or as copies that are paged afterwards. The guards are the same in each.
 //!
 //! A connection that breaks half-way leaves nothing: what had arrived is dropped. A key of a wrong type spoils its own
 //! queue only; anything wrong with TIME or INFO spoils all.
@@ -17,9 +16,8 @@ use salvage_core::snapshot::{Server, Snapshot, State};
 use super::connection::Connection;
 use super::copies::{self, Copies};
 use super::keys::Keys;
-use super::probe::Probe;
 use super::reading::{QueuePlan, Read};
-use super::strategy::{Copied, SnapshotLimits};
+use super::strategy::{SnapshotLimits, Way, Ways};
 use super::{info, reply, sizes};
 use crate::ports::Ask;
 
@@ -36,49 +34,27 @@ impl Camera<'_> {
     /// Chooses the cheapest way, and goes it.
     pub(super) async fn take(&self, ask: &Ask<'_>) -> Result<Snapshot, QueueFailure> {
         if ask.wanted.is_empty() {
-            return self.take_guards(ask, &Probe::new(&[])).await;
+            return self.take_at_one_instant(ask, &Ways::new()).await;
         }
         let sizes = sizes::read(self.connection, self.prefix, ask.wanted).await?;
-        if sizes.is_probe_worth(ask.jobs, self.limits) {
-            match self.take_guards(ask, &Probe::new(ask.jobs)).await {
-                Ok(probed) if probed.found.is_some() => return Ok(probed),
-                Err(failure) if !copies::is_refusal(&failure) => return Err(failure),
-                // Not all were found, or Redis does not let us look for them: that takes all ids.
-                _ => {}
-            }
-        }
-        let copied = sizes.copied(ask.copies.is_some(), self.limits)?;
-        match self.take_ids(ask, &copied).await {
-            Err(failure) if !copied.is_empty() && copies::is_refusal(&failure) => {
+        let ways = sizes.ways(ask.is_whole, ask.copies.is_some(), self.limits)?;
+        match self.take_at_one_instant(ask, &ways).await {
+            Err(failure) if ways.values().any(|way| *way == Way::Copy) && copies::is_refusal(&failure) => {
                 tracing::warn!(%failure, "ids could not be copied, so they are read in one reply");
-                self.take_ids(ask, &Copied::new()).await
+                self.take_at_one_instant(ask, &sizes.ways(ask.is_whole, false, self.limits)?).await
             }
             answered => answered,
         }
     }
 
-    /// No more than the guards of all queues, some active entries, and the jobs of the probe.
-    async fn take_guards(&self, ask: &Ask<'_>, probe: &Probe<'_>) -> Result<Snapshot, QueueFailure> {
-        let reads = |_: &str, state| if state == State::Active { Read::First } else { Read::Nothing };
-        self.take_at_one_instant(ask, &reads, probe).await
-    }
-
-    async fn take_ids(&self, ask: &Ask<'_>, copied: &Copied) -> Result<Snapshot, QueueFailure> {
-        let reads = |queue: &str, state| match (ask.wanted.contains(queue), ask.copies) {
-            (true, Some(token)) if copied.contains(&(queue.to_owned(), state)) => Read::Copy(token),
-            (true, _) => Read::Range,
-            (false, _) if state == State::Active => Read::First,
-            (false, _) => Read::Nothing,
+    async fn take_at_one_instant(&self, ask: &Ask<'_>, ways: &Ways) -> Result<Snapshot, QueueFailure> {
+        let reads = |queue: &String, state| match ways.get(&(queue.clone(), state)) {
+            _ if !ask.wanted.contains(queue) && state == State::Active => Read::First,
+            _ if !ask.wanted.contains(queue) => Read::Nothing,
+            Some(Way::Copy) => ask.copies.map_or(Read::Range, Read::Copy),
+            Some(Way::LeaveOut) => Read::Nothing,
+            None => Read::Range,
         };
-        self.take_at_one_instant(ask, &reads, &Probe::new(&[])).await
-    }
-
-    async fn take_at_one_instant<'t>(
-        &self,
-        ask: &Ask<'_>,
-        reads: &impl Fn(&str, State) -> Read<'t>,
-        probe: &Probe<'_>,
-    ) -> Result<Snapshot, QueueFailure> {
         let plan = |queue: &String| {
             let reads = State::ALL.into_iter().map(|state| (state, reads(queue, state)));
             (queue.clone(), QueuePlan { keys: Keys::new(self.prefix, queue), reads: reads.collect() })
@@ -89,7 +65,6 @@ impl Camera<'_> {
         for (_, plan) in &plans {
             plan.ask(&mut commands, self.copies);
         }
-        probe.ask(&mut commands, self.prefix);
         // Not asked again under the same names: the first copies could come late, and take the place of the second.
         let is_written = plans.iter().any(|(_, plan)| plan.copies_any());
         let replies = if is_written {
@@ -104,8 +79,7 @@ impl Camera<'_> {
         for (queue, plan) in plans {
             queues.insert(queue, plan.read(&mut replies, self.prefix));
         }
-        let found = probe.found(&mut replies).filter(|found| !found.is_empty());
-        let snapshot = Snapshot { prefix: self.prefix.to_owned(), at_ms, server, queues, found };
+        let snapshot = Snapshot { prefix: self.prefix.to_owned(), at_ms, server, queues };
         if snapshot.server_fault().is_some() {
             // The master may be behind the same name by now.
             self.connection.leave_node();
