@@ -177,5 +177,9 @@ async fn the_application_goes_on_at_once_when_the_host_is_killed_in_the_middle()
     println!("the application's longest wait for a host that was killed: {waited:?}");
     assert!(waited < SLACK, "{waited:?}");
     check_whole(&system).await?;
+    // As if its lease had run out: the next pass heals what it left.
+    system.redis::<()>(&["DEL", &format!("{}:lock", system.prefix)]).await?;
+    system.pass().await?;
+    assert_eq!(check_whole(&system).await?, i64::try_from(ORPHANS)?);
     Ok(())
 }
