@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use salvage_core::act::{Act, Place, ScriptAnswer};
+use salvage_core::alarm::Alarm;
 use salvage_core::candidate::{Candidate, LiveRow, RowToken};
 use salvage_core::decision::Decision;
 use salvage_core::epoch::QueueMemory;
@@ -13,10 +14,12 @@ use salvage_core::lease::{self, Fence, LeaseAnswer, LeaseLoss, Scope};
 use salvage_core::ledger::{Entry, Intent, PassRecord, StoryLine};
 use salvage_core::manifest::HandlerManifest;
 use salvage_core::outcome::Outcome;
+use salvage_core::parking::Parked;
 use salvage_core::report::SourceCounts;
 use salvage_core::sighting::{QueueFailure, Residue};
-use salvage_core::snapshot::{IdsCopy, IdsPage, Snapshot, Stalled};
+use salvage_core::snapshot::{IdsCopy, IdsPage, Snapshot, Stalled, State};
 use salvage_core::source::{ResolvedSource, SourceName, Standing};
+use salvage_core::storm::Storm;
 
 /// Everything a pass needs of the outside, under one name.
 pub trait Outside {
@@ -103,9 +106,9 @@ pub struct Ask<'a> {
     pub queues: &'a BTreeSet<String>,
     /// Those among them whose ids are wanted, in all six states.
     pub wanted: &'a BTreeSet<String>,
-    /// If each of these jobs, given by its places, is found by its id, then no ids are wanted after all; none if ids are
-    /// wanted in any case.
-    pub jobs: &'a [Vec<Place>],
+    /// Whether nothing of them may be left out, so that absence is proven. Otherwise long sorted sets are: they cost Redis
+    /// most, and whoever is found without them needs no proof.
+    pub is_whole: bool,
     /// Names the copies this look may make in Redis; `None` if it may write nothing.
     pub copies: Option<&'a str>,
     /// Whose nonce is read: each scope of the lease leaves its own in a queue.
@@ -117,13 +120,13 @@ impl<'a> Ask<'a> {
     #[must_use]
     pub fn guards(queues: &'a BTreeSet<String>) -> Self {
         const NONE: &BTreeSet<String> = &BTreeSet::new();
-        Self { queues, wanted: NONE, jobs: &[], copies: None, scope: lease::GLOBAL }
+        Self { queues, wanted: NONE, is_whole: false, copies: None, scope: lease::GLOBAL }
     }
 
     /// For all ids of all these queues, without writing anything.
     #[must_use]
     pub const fn ids(queues: &'a BTreeSet<String>) -> Self {
-        Self { queues, wanted: queues, jobs: &[], copies: None, scope: lease::GLOBAL }
+        Self { queues, wanted: queues, is_whole: true, copies: None, scope: lease::GLOBAL }
     }
 
     /// The same, with the nonce of another scope.
@@ -151,6 +154,17 @@ pub trait Queues {
     async fn page(&self, copy: &IdsCopy, from: usize, count: usize)
     -> Result<IdsPage<'static>, QueueFailure>;
 
+    /// Whether each entry is in a state whose key is a sorted set, in their order; not all at one instant.
+    ///
+    /// # Errors
+    /// If Redis did not answer.
+    async fn are_in_set(
+        &self,
+        queue: &str,
+        state: State,
+        entry_ids: &[String],
+    ) -> Result<Vec<bool>, QueueFailure>;
+
     /// Removes all copies that snapshots of this process left in Redis. If that fails it is logged: they expire.
     async fn remove_copies(&self);
 
@@ -159,18 +173,6 @@ pub trait Queues {
     /// # Errors
     /// If any of them could not be read.
     async fn payloads(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<Option<String>>, QueueFailure>;
-
-    /// Whether each entry is in any scheduled state of its queue, at one instant. `copies` names the copies that may be made
-    /// for it, as in [`Ask::copies`].
-    ///
-    /// # Errors
-    /// If any of them could not be read.
-    async fn are_listed(
-        &self,
-        queue: &str,
-        entry_ids: &[String],
-        copies: Option<&str>,
-    ) -> Result<Vec<bool>, QueueFailure>;
 
     /// What each job left behind, over all its places; in the order of `jobs`.
     ///
@@ -583,6 +585,53 @@ pub trait Ledger {
     /// # Errors
     /// If they still count; the cap is then stricter than it need be.
     async fn withdraw(&self, pass_id: &str, intents: &[Intent]) -> Result<(), StoreFailure>;
+
+    /// Adds an alarm to the record of a pass that is under way.
+    ///
+    /// # Errors
+    /// If it was not recorded.
+    async fn alarm(&self, pass_id: &str, alarm: &Alarm) -> Result<(), StoreFailure>;
+
+    /// The storms that the last pass saw, under this host's prefix.
+    ///
+    /// # Errors
+    /// If they could not be read.
+    async fn storms(&self) -> Result<BTreeMap<SourceName, Storm>, StoreFailure>;
+
+    /// Remembers for each source how many orphans its storm has, seen at `now` unless it was seen before; none: the storm
+    /// is over, and the next one has to be accepted anew.
+    ///
+    /// # Errors
+    /// [`StoreFailure::Fenced`] or if nothing was written.
+    async fn remember_storms(
+        &self,
+        orphans: &BTreeMap<SourceName, u64>,
+        now: Timestamp,
+        fence: &Fence,
+    ) -> Result<(), StoreFailure>;
+
+    /// What is remembered of each job whose change was rejected; in the order of `jobs`.
+    ///
+    /// # Errors
+    /// If it could not be read.
+    async fn parked(&self, jobs: &[(SourceName, String)]) -> Result<Vec<Option<Parked>>, StoreFailure>;
+
+    /// Remembers rows that were rejected, in place of what was remembered of them.
+    ///
+    /// # Errors
+    /// [`StoreFailure::Fenced`] or if nothing was written.
+    async fn park(&self, parked: &[Parked], fence: &Fence) -> Result<(), StoreFailure>;
+
+    /// Lets the next pass try a parked job of `source` again, or all of them; returns how many wait no more.
+    ///
+    /// # Errors
+    /// If none was released.
+    async fn release_parked(
+        &self,
+        source: &SourceName,
+        job_id: Option<&str>,
+        who: &str,
+    ) -> Result<u64, StoreFailure>;
 
     /// Records stories that were not written by an act's own transaction, in one batch, under the fence: a pass that was
     /// superseded on its way has judged by what is not true any more, and tells nothing.

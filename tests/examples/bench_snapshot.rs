@@ -20,7 +20,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use salvage::ports::{Ask, Queues};
 use salvage::redis::{RedisQueues, RedisSettings, SnapshotLimits};
-use salvage_core::act::{Place, places};
 use salvage_core::candidate::{Candidate, LiveStatus, RowToken};
 use salvage_core::lookup::Lookup;
 use salvage_core::manifest::{IdTemplate, QueueRule, Source, TableMapping};
@@ -33,11 +32,8 @@ const QUEUE: &str = "slide-generation";
 /// Runs of each way; the table shows the median of each figure.
 const RUNS: usize = 5;
 
-/// Candidates of a look that reads all ids; the last of them is in no queue, so every id is looked at.
+/// Candidates of each look. In all ways but [`Way::AllThere`] the last of them is in no queue, so every id is looked at.
 const CANDIDATES: usize = 1_000;
-
-/// Candidates of a look by id, all in the queue.
-const FEW: usize = 10;
 
 /// As in a pass.
 const IDS_PER_PAGE: usize = 10_000;
@@ -82,38 +78,36 @@ impl Layout {
 enum Way {
     /// No look: what the other client waits for anyway.
     None,
+    /// No candidates.
     Guards,
-    Probe,
     Ranges,
     Copies,
+    /// As the host chooses, and one is missing.
     Chosen,
+    /// As the host chooses, and all candidates are found by their ids.
+    AllThere,
 }
 
 impl Way {
-    const ALL: [Self; 6] = [Self::None, Self::Guards, Self::Probe, Self::Ranges, Self::Copies, Self::Chosen];
+    const ALL: [Self; 6] =
+        [Self::None, Self::Guards, Self::Ranges, Self::Copies, Self::Chosen, Self::AllThere];
 
     const fn name(self) -> &'static str {
         match self {
             Self::None => "no look at all",
             Self::Guards => "guards only",
-            Self::Probe => "10 jobs by id",
             Self::Ranges => "MULTI of ranges",
             Self::Copies => "MULTI of copies",
-            Self::Chosen => "**as chosen**",
+            Self::Chosen => "**as chosen**, one is missing",
+            Self::AllThere => "**as chosen**, all are there",
         }
     }
 
     const fn limits(self) -> SnapshotLimits {
         match self {
-            Self::Probe => SnapshotLimits {
-                ranges_max: 0,
-                sorted_sets_max: 0,
-                short_max: 0,
-                probe_max: Duration::from_secs(60),
-            },
             Self::Ranges => SnapshotLimits::all_ranges(),
             Self::Copies => SnapshotLimits::all_copies(),
-            Self::None | Self::Guards | Self::Chosen => SnapshotLimits::measured(),
+            Self::None | Self::Guards | Self::Chosen | Self::AllThere => SnapshotLimits::measured(),
         }
     }
 }
@@ -189,13 +183,11 @@ fn drive(sizes: &[usize]) -> Result<()> {
 /// Commands on the one long state of a layout; `@` stands for the queue.
 const fn commands(layout: Layout) -> &'static [&'static str] {
     match layout {
-        Layout::Waiting => {
-            &["LRANGE @wait 0 -1", "LPOS @wait absent", "COPY @wait @copy REPLACE", "DEL @copy"]
-        }
+        Layout::Waiting => &["LRANGE @wait 0 -1", "LPOS @wait absent", "COPY @wait @copy", "DEL @copy"],
         Layout::Delayed => &[
             "ZRANGE @delayed 0 -1",
             "ZMSCORE @delayed absent",
-            "COPY @delayed @copy REPLACE",
+            "COPY @delayed @copy",
             "DEL @copy",
             "SORT @delayed BY nosort STORE @copy",
             "DEL @copy",
@@ -204,14 +196,20 @@ const fn commands(layout: Layout) -> &'static [&'static str] {
     }
 }
 
-/// How long Redis was busy with a command, the median of some runs. A `DEL` frees what the command before it made.
+/// How long Redis was busy with a command, the median of some runs. What it made is removed before it makes it again, as
+/// is what `DEL` removes made before.
 async fn cost(redis: &Redis, command: &str) -> Result<Duration> {
     let mut client = connect(&redis.url()).await?;
     let words: Vec<String> =
         command.split(' ').map(|word| word.replace('@', &format!("bull:{QUEUE}:"))).collect();
+    let copy = format!("bull:{QUEUE}:copy");
+    let is_made_by = words.last() == Some(&copy) && words[0] != "DEL";
     let runs = if words[0] == "DEL" { 1 } else { RUNS };
     let mut costs = vec![];
     for _ in 0..runs {
+        if is_made_by {
+            redis::cmd("UNLINK").arg(&copy).query_async::<()>(&mut client).await?;
+        }
         redis.command(&["CONFIG", "RESETSTAT"])?;
         redis::cmd(&words[0]).arg(&words[1..]).query_async::<redis::Value>(&mut client).await?;
         let stats = redis.command(&["INFO", "commandstats"])?;
@@ -374,8 +372,6 @@ async fn look(way: Way, url: &str, size: usize) -> Result<()> {
     let names = BTreeSet::from([QUEUE.to_owned()]);
     let sources = [source()];
     let candidates = candidates(way, size);
-    let jobs: Vec<Vec<Place>> =
-        candidates.iter().map(|candidate| places(&sources[0].declared, &candidate.token.id)).collect();
     queues.snapshot(&Ask::guards(&BTreeSet::new())).await?;
     println!("ready");
     std::io::stdin().lock().read_line(&mut String::new())?;
@@ -384,26 +380,42 @@ async fn look(way: Way, url: &str, size: usize) -> Result<()> {
         // As long as a short look takes.
         Way::None => tokio::time::sleep(Duration::from_millis(200)).await,
         Way::Guards => drop(queues.snapshot(&Ask::guards(&names)).await?),
-        Way::Probe => {
-            let ask = Ask { jobs: &jobs, ..Ask::ids(&names) };
-            let found = queues.snapshot(&ask).await?.found.context("all jobs are there")?;
-            ensure!(found.len() == FEW, "{found:?}");
-        }
-        Way::Ranges | Way::Copies | Way::Chosen => {
-            let ask = Ask { copies: Some("bench"), ..Ask::ids(&names) };
-            let snapshot = queues.snapshot(&ask).await?;
+        Way::Ranges | Way::Copies => {
             let mut lookup = Lookup::new(&sources, &candidates);
-            read_ids(&queues, &snapshot, &mut lookup).await?;
-            queues.remove_copies().await;
+            read_ids(&queues, &Ask { copies: Some("bench"), ..Ask::ids(&names) }, &mut lookup).await?;
             ensure!(lookup.unresolved() == 1, "{} candidates were not found", lookup.unresolved());
         }
+        Way::Chosen | Way::AllThere => {
+            let mut lookup = Lookup::new(&sources, &candidates);
+            look_up(&queues, &names, &mut lookup).await?;
+            let expected = usize::from(way == Way::Chosen);
+            ensure!(lookup.unresolved() == expected, "{} candidates were not found", lookup.unresolved());
+        }
     }
+    queues.remove_copies().await;
     println!("{} {}", began.elapsed().as_secs_f64() * 1e3, peak_rss_mb()?);
     Ok(())
 }
 
-/// As a pass does it.
-async fn read_ids(queues: &RedisQueues, snapshot: &Snapshot, lookup: &mut Lookup<'_>) -> Result<()> {
+/// As a pass does it: without long sorted sets first, then by id in these, and everything only if anybody is left.
+async fn look_up(queues: &RedisQueues, names: &BTreeSet<String>, lookup: &mut Lookup<'_>) -> Result<()> {
+    let ask = Ask { is_whole: false, copies: Some("first"), ..Ask::ids(names) };
+    let snapshot = read_ids(queues, &ask, lookup).await?;
+    for state in snapshot.queues[QUEUE].missing() {
+        let (positions, ids): (Vec<_>, Vec<_>) = lookup.unresolved_in(QUEUE).into_iter().unzip();
+        let are_there = queues.are_in_set(QUEUE, state, &ids).await?;
+        for (position, _) in positions.into_iter().zip(are_there).filter(|(_, is_there)| *is_there) {
+            lookup.found(position, QUEUE, state);
+        }
+    }
+    if lookup.is_needed() && !snapshot.queues[QUEUE].has_every_state() {
+        read_ids(queues, &Ask { copies: Some("second"), ..Ask::ids(names) }, lookup).await?;
+    }
+    Ok(())
+}
+
+async fn read_ids(queues: &RedisQueues, ask: &Ask<'_>, lookup: &mut Lookup<'_>) -> Result<Snapshot> {
+    let snapshot = queues.snapshot(ask).await?;
     let reading = &snapshot.queues[QUEUE];
     ensure!(reading.flaws.is_empty(), "{:?}", reading.flaws);
     for state in State::ALL {
@@ -416,16 +428,14 @@ async fn read_ids(queues: &RedisQueues, snapshot: &Snapshot, lookup: &mut Lookup
             }
         }
     }
-    Ok(())
+    Ok(snapshot)
 }
 
 fn candidates(way: Way, size: usize) -> Vec<Candidate> {
     let number = |index: usize| index * (size / CANDIDATES);
-    match way {
-        Way::Probe => (1..=FEW).map(|index| candidate(number(index))).collect(),
-        // The last one is one too many.
-        _ => (1..=CANDIDATES).map(|index| candidate(number(index))).collect(),
-    }
+    // The last one is one too many.
+    let first = usize::from(way != Way::AllThere);
+    (first..first + CANDIDATES).map(|index| candidate(number(index))).collect()
 }
 
 fn candidate(number: usize) -> Candidate {

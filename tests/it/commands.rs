@@ -125,7 +125,8 @@ impl Running {
         self.signal(libc::SIGKILL)
     }
 
-    fn signal(&self, number: i32) -> Result<()> {
+    /// Sends a signal to a process that was not waited for yet.
+    pub(crate) fn signal(&self, number: i32) -> Result<()> {
         let pid = libc::pid_t::try_from(self.child.id()).context("a process id beyond pid_t")?;
         // SAFETY: kill(2) takes two numbers; the child was not waited for yet, so the id is still its own.
         ensure!(unsafe { libc::kill(pid, number) } == 0, "signal {number} was not sent");

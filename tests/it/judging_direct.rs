@@ -50,8 +50,10 @@ async fn jobs_found_by_id_cost_one_snapshot_of_each_queue_and_no_payload() -> Re
     redis.command(&["CONFIG", "RESETSTAT"])?;
     let report = system.plan().await?;
     let queues = u64::try_from(QUEUES.len())?;
+    // No candidate may be in `narration`: of its ids, only active ones are read, to see which are stalled.
+    let wanted = queues - 1;
     for (command, expected) in
-        [("multi", 1), ("lrange", 3 * queues), ("zrange", 3 * queues), ("get", queues), ("hget", queues)]
+        [("multi", 1), ("lrange", 3 * wanted + 1), ("zrange", 3 * wanted), ("get", queues), ("hget", queues)]
     {
         assert_eq!(calls(&redis, command)?, expected, "{command}: `hget` is the nonce's alone");
     }

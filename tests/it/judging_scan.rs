@@ -15,12 +15,13 @@ use salvage_core::snapshot::State;
 use salvage_core::source::{SourceName, Standing};
 use salvage_tests::example::{Deck, Jobs, NarrationJob, SlideExportJob, SlideJob, VideoExportJob, uuid};
 use salvage_tests::rival::{Moment, Rival};
+use salvage_tests::services::Redis;
 use salvage_tests::system::{System, job, source, story};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use crate::judging_world::{
-    Call, OTHER, Overheard, QUEUE, Stores, Watched, against, entry, listed, many_stale, running,
+    Call, OTHER, Overheard, QUEUE, Stores, Watched, against, entry, listed, many_stale, running, running_on,
 };
 
 /// A generating deck `d1` and a stale QUEUED job `s1` of it.
@@ -223,6 +224,33 @@ async fn entries_that_vanish_between_snapshot_and_payload_hold_no_orphan_back() 
     assert!(scan["departed"].as_u64() > Some(0), "{scan}");
     assert_eq!(scan["unreadable"], 0, "{scan}");
     bullmq.kill().await
+}
+
+/// What is gone from a Redis that was wiped, or whose place a replica has taken, has not departed.
+#[tokio::test]
+async fn no_entry_departs_by_the_word_of_a_wiped_redis_or_a_replica() -> Result<()> {
+    for (command, told) in [
+        (&["FLUSHALL"][..], "neither `id` nor `meta` exists"),
+        (&["REPLICAOF", "127.0.0.1", "1"][..], "not master"),
+    ] {
+        let redis = Redis::start()?;
+        let system = running_on(&redis.url()).await?;
+        one_job(&system).await?;
+        listed(&system, QUEUE, State::Waiting, "42").await?;
+        let spoil = &redis;
+        let rival: Rival<'_> = Box::new(move |moment| {
+            Box::pin(async move {
+                if moment == Moment::AfterLook(1) {
+                    spoil.command(command).expect("a command");
+                }
+            })
+        });
+        let report = system.run(&against(&system.host, rival), Mode::DryRun).await?;
+        let sighting = &job(&report, "s1").sighting;
+        assert!(sighting.why.as_deref().unwrap_or_default().contains(told), "{command:?}: {report:#?}");
+        assert_eq!(story(&report, "s1"), "unknown none -", "{command:?}");
+    }
+    Ok(())
 }
 
 /// Waits until entries are active.

@@ -245,6 +245,14 @@ impl Queues for WatchedQueues<'_> {
     ) -> Result<IdsPage<'static>, QueueFailure> {
         self.inner.page(copy, from, count).await
     }
+    async fn are_in_set(
+        &self,
+        queue: &str,
+        state: State,
+        entry_ids: &[String],
+    ) -> Result<Vec<bool>, QueueFailure> {
+        self.inner.are_in_set(queue, state, entry_ids).await
+    }
     async fn remove_copies(&self) {
         self.inner.remove_copies().await;
     }
@@ -257,14 +265,6 @@ impl Queues for WatchedQueues<'_> {
         let call = Call::Payloads { queue: queue.to_owned(), ids: entry_ids.to_vec(), gone };
         self.calls.borrow_mut().push(call);
         payloads
-    }
-    async fn are_listed(
-        &self,
-        queue: &str,
-        entry_ids: &[String],
-        copies: Option<&str>,
-    ) -> Result<Vec<bool>, QueueFailure> {
-        self.inner.are_listed(queue, entry_ids, copies).await
     }
     async fn residues(&self, jobs: &[Vec<Place>]) -> Result<Vec<Residue>, QueueFailure> {
         self.calls.borrow_mut().push(Call::Residues(jobs.len()));

@@ -1,9 +1,11 @@
 //! Whole passes that read long queues through copies.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use futures_util::FutureExt;
 use salvage::pass::Mode;
-use salvage::redis::SnapshotLimits;
+use salvage::redis::{RedisQueues, RedisSettings, SnapshotLimits};
 use salvage_core::report::Report;
 use salvage_tests::example::{Deck, Jobs, SlideJob};
 use salvage_tests::rival::{Moment, Rival, Rivalled};
@@ -89,6 +91,58 @@ async fn a_copy_lost_in_mid_read_makes_unknown_and_never_absent() -> Result<()> 
         assert_eq!(story(&healed, "there"), "scheduled");
         assert_eq!(story(&healed, "lost"), "absent requeue applied", "{healed:#?}");
         assert_eq!(copies(&system).await?, Vec::<String>::new());
+    }
+    Ok(())
+}
+
+/// An entry without a payload is looked for again: where that look cannot be read to its end, it has not departed.
+#[tokio::test]
+async fn a_copy_lost_while_entries_are_looked_for_again_makes_unknown() -> Result<()> {
+    let system = copying(None).await?;
+    stale(&system, "lost").await?;
+    push(&system, "wait", "42").await?;
+    let system_ref = &system;
+    let rival: Rival<'_> = Box::new(move |moment| {
+        async move {
+            // The first page is looked up, the second scanned.
+            if moment == Moment::BeforePage(3) {
+                for copy in copies(system_ref).await.expect("the copies") {
+                    system_ref.redis::<()>(&["DEL", &copy]).await.expect("a copy to delete");
+                }
+            }
+        }
+        .boxed_local()
+    });
+    let report = system.run(&Rivalled::new(&system.host, rival), Mode::Act).await?;
+    assert_eq!(story(&report, "lost"), "unknown none -", "{report:#?}");
+    assert!(why(&report, "lost").contains("vanished while it was read"), "{}", why(&report, "lost"));
+    let healed = system.pass().await?;
+    assert!(why(&healed, "lost").contains("its payload is gone"), "{healed:#?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_pass_that_ends_early_leaves_no_copy() -> Result<()> {
+    for (moment, statement) in [
+        (Moment::AfterLook(1), "ALTER SCHEMA salvage RENAME TO lost"),
+        (Moment::BeforePage(2), "ALTER TABLE \"SlideJob\" RENAME TO lost"),
+    ] {
+        let system = copying(None).await?;
+        stale(&system, "lost").await?;
+        push(&system, "wait", "slide-other").await?;
+        let system_ref = &system;
+        let rival: Rival<'_> = Box::new(move |now| {
+            async move {
+                if now == moment {
+                    assert_ne!(copies(system_ref).await.expect("the copies"), Vec::<String>::new());
+                    sqlx::query(statement).execute(system_ref.db.pool()).await.expect("a rename");
+                }
+            }
+            .boxed_local()
+        });
+        let ended = system.run(&Rivalled::new(&system.host, rival), Mode::Act).await;
+        assert!(ended.is_err(), "{moment:?}: {ended:#?}");
+        assert_eq!(copies(&system).await?, Vec::<String>::new(), "{moment:?}");
     }
     Ok(())
 }
@@ -195,6 +249,8 @@ async fn a_dry_run_copies_nothing() -> Result<()> {
     let system = copying(Some(&redis)).await?;
     stale(&system, "lost").await?;
     push(&system, "wait", "slide-other").await?;
+    let entry = system.key("slide-generation", "slide-other");
+    system.redis::<()>(&["HSET", &entry, "data", r#"{"jobId":"other"}"#]).await?;
     redis.command(&["CONFIG", "RESETSTAT"])?;
     let report = system.plan().await?;
     assert_eq!(story(&report, "lost"), "absent requeue -", "{report:#?}");
@@ -215,28 +271,81 @@ async fn a_pass_without_candidates_reads_no_ids() -> Result<()> {
     assert_eq!(report.sources.iter().map(|source| source.stalled).sum::<u64>(), 1, "{report:#?}");
     let stats = redis.command(&["INFO", "commandstats"])?;
     assert!(!stats.contains("cmdstat_zrange:"), "{stats}");
-    // One for the active entries of each queue.
-    assert!(stats.contains(&format!("cmdstat_lrange:calls={},", QUEUES.len())), "{stats}");
+    // One for the active entries of each queue, and one to look again at the one without a lock.
+    assert!(stats.contains(&format!("cmdstat_lrange:calls={},", QUEUES.len() + 1)), "{stats}");
     Ok(())
 }
 
+/// Long sorted sets are what costs Redis most.
 #[tokio::test]
-async fn few_candidates_that_are_all_there_cost_no_ids_and_one_that_is_not_costs_all() -> Result<()> {
+async fn long_sorted_sets_are_read_only_if_somebody_is_not_found_without() -> Result<()> {
     let redis = Redis::start()?;
-    let mut system = copying(Some(&redis)).await?;
-    let limits = SnapshotLimits { ranges_max: 0, ..SnapshotLimits::measured() };
-    system.host.queues = system.host.queues.clone().with_limits(limits);
-    stale(&system, "there").await?;
-    system.redis::<()>(&["ZADD", &system.key("slide-export", "delayed"), "5", "slide-there"]).await?;
+    let system = copying(Some(&redis)).await?;
+    for id in ["listed", "set"] {
+        stale(&system, id).await?;
+    }
+    push(&system, "wait", "slide-listed").await?;
+    system.redis::<()>(&["ZADD", &system.key("slide-export", "delayed"), "5", "slide-set"]).await?;
     redis.command(&["CONFIG", "RESETSTAT"])?;
+    let is_read = || anyhow::Ok(redis.command(&["INFO", "commandstats"])?.contains("cmdstat_sort:"));
     let report = system.pass().await?;
-    assert_eq!(story(&report, "there"), "scheduled");
-    assert!(!redis.command(&["INFO", "commandstats"])?.contains("cmdstat_zrange:"));
+    assert_eq!((story(&report, "listed"), story(&report, "set")), ("scheduled".into(), "scheduled".into()));
+    assert!(!report.pass.scan_ran && !is_read()?);
 
     stale(&system, "lost").await?;
     let report = system.pass().await?;
-    assert_eq!(story(&report, "there"), "scheduled");
+    assert_eq!((story(&report, "listed"), story(&report, "set")), ("scheduled".into(), "scheduled".into()));
     assert_eq!(story(&report, "lost"), "absent requeue applied", "{report:#?}");
-    assert!(redis.command(&["INFO", "commandstats"])?.contains("cmdstat_zrange:"));
+    assert!(is_read()?);
+    assert_eq!(copies(&system).await?, Vec::<String>::new());
+    Ok(())
+}
+
+/// By the time it is asked for in the set, it is in a list; that was read before.
+#[tokio::test]
+async fn a_job_that_leaves_a_set_before_it_is_asked_for_there_is_found_all_the_same() -> Result<()> {
+    let system = copying(None).await?;
+    for id in ["moved", "lost"] {
+        stale(&system, id).await?;
+    }
+    let delayed = system.key("slide-export", "delayed");
+    for (entry_id, id) in [("slide-moved", "moved"), ("slide-x", "x")] {
+        system.redis::<()>(&["ZADD", &delayed, "5", entry_id]).await?;
+        let entry = system.key("slide-export", entry_id);
+        system.redis::<()>(&["HSET", &entry, "data", &format!("{{\"jobId\":\"{id}\"}}")]).await?;
+    }
+    let (system_ref, delayed) = (&system, &delayed);
+    let rival: Rival<'_> = Box::new(move |moment| {
+        async move {
+            if moment == Moment::AfterLook(1) {
+                system_ref.redis::<()>(&["ZREM", delayed, "slide-moved"]).await.expect("a removal");
+                let active = system_ref.key("slide-export", "active");
+                system_ref.redis::<()>(&["LPUSH", &active, "slide-moved"]).await.expect("an entry");
+            }
+        }
+        .boxed_local()
+    });
+    let report = system.run(&Rivalled::new(&system.host, rival), Mode::Act).await?;
+    assert_eq!(story(&report, "moved"), "scheduled", "{report:#?}");
+    assert_eq!(story(&report, "lost"), "absent requeue applied");
+    Ok(())
+}
+
+/// Nobody can be asked for by id: then all ids are read.
+#[tokio::test]
+async fn without_the_permission_to_ask_by_id_all_is_read_and_the_judgement_is_the_same() -> Result<()> {
+    let redis = Redis::start()?;
+    let mut system = copying(Some(&redis)).await?;
+    redis.command(&["ACL", "SETUSER", "salvage", "reset", "on", ">secret", "~*", "+@all", "-zmscore"])?;
+    let url = redis.url().replace("redis://", "redis://salvage:secret@");
+    let settings = RedisSettings::single(&url, &system.prefix, Duration::from_secs(5));
+    system.host.queues = RedisQueues::new(&settings)?.with_limits(SnapshotLimits::all_copies());
+    for id in ["set", "lost"] {
+        stale(&system, id).await?;
+    }
+    system.redis::<()>(&["ZADD", &system.key("slide-export", "delayed"), "5", "slide-set"]).await?;
+    let report = system.pass().await?;
+    assert_eq!(story(&report, "set"), "scheduled", "{report:#?}");
+    assert_eq!(story(&report, "lost"), "absent requeue applied");
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use salvage::ports::{Ask, Lease, Queues};
-use salvage::redis::{RedisQueues, RedisSettings, Servers};
+use salvage::redis::{RedisQueues, RedisSettings, Servers, SnapshotLimits};
 use salvage_core::lease::{LeaseAnswer, Scope};
 use salvage_core::report::LeaseState;
 use salvage_core::sighting::QueueFailure;
@@ -95,6 +95,31 @@ async fn a_real_worker_runs_what_was_put_back_wherever_the_slot_lies() -> Result
         assert_eq!(runs.len(), 1, "{runs:?}");
     }
     bullmq.close().await
+}
+
+#[tokio::test]
+async fn long_states_are_copied_within_the_slot() -> Result<()> {
+    let mut world = World::fresh().await?;
+    let queues = world.system.host.queues.clone().with_limits(SnapshotLimits::all_copies());
+    world.system.host.queues = queues;
+    world.orphan("s1").await?;
+    world.orphan("s2").await?;
+    let key = |state| world.system.key(QUEUE, state);
+    world.system.redis::<()>(&["RPUSH", &key("wait"), "slide-s1"]).await?;
+    world.system.redis::<()>(&["ZADD", &key("delayed"), "1", "slide-s0"]).await?;
+    world.system.redis::<()>(&["HSET", &key("slide-s0"), "data", r#"{"jobId":"s0"}"#]).await?;
+    let report = world.system.pass().await?;
+    assert_eq!(story(&report, "s1"), "scheduled", "{report:#?}");
+    assert_eq!(story(&report, "s2"), "absent requeue applied", "{report:#?}");
+    let owner = world.cluster.node(world.owner);
+    let stats = owner.command(&["INFO", "commandstats"])?;
+    for command in ["copy", "sort", "unlink"] {
+        let is_served =
+            |line: &&str| line.starts_with(&format!("cmdstat_{command}:")) && !line.contains(":calls=0,");
+        assert!(stats.lines().any(|line| is_served(&line)), "{command}: {stats}");
+    }
+    assert_eq!(owner.command(&["KEYS", "*:salvage:copy:*"])?, "");
+    Ok(())
 }
 
 #[tokio::test]

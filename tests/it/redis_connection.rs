@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::redis_world::{QUEUE, World, named, queues, queues_within, requeue, terms};
 
-/// What becomes of one connection's first request.
+/// What becomes of one connection's first requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// Redis carries it out, the reply is lost.
@@ -23,6 +23,8 @@ pub(crate) enum Fate {
     RequestLost,
     /// Redis carries it out, and the connection breaks after the first half of the reply.
     ReplyHalved,
+    /// It is answered; Redis carries out the second request, and that reply is lost.
+    SecondReplyLost,
 }
 
 /// Stands between a client and Redis and spoils its first connections, one fate each; later ones are left in peace.
@@ -58,6 +60,12 @@ async fn relay(mut client: TcpStream, server: String, fate: Option<Fate>) -> Res
         return Ok(());
     };
     let mut bytes = vec![0; 1 << 16];
+    if fate == Fate::SecondReplyLost {
+        let asked = client.read(&mut bytes).await?;
+        server.write_all(&bytes[..asked]).await?;
+        let told = server.read(&mut bytes).await?;
+        client.write_all(&bytes[..told]).await?;
+    }
     let asked = client.read(&mut bytes).await?;
     if fate != Fate::RequestLost {
         server.write_all(&bytes[..asked]).await?;

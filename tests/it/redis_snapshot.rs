@@ -145,34 +145,6 @@ async fn payloads_come_in_the_order_they_were_asked_for() -> Result<()> {
 }
 
 #[tokio::test]
-async fn entries_are_found_in_every_state_few_or_many_at_once() -> Result<()> {
-    let world = World::fresh().await?;
-    world
-        .arrange(&[
-            "RPUSH @:slide-generation:wait w1",
-            "RPUSH @:slide-generation:paused p1",
-            "RPUSH @:slide-generation:active a1",
-            "ZADD @:slide-generation:delayed 1 d1",
-            "ZADD @:slide-generation:prioritized 1 r1",
-            "ZADD @:slide-generation:waiting-children 1 c1",
-            "ZADD @:slide-generation:completed 1 done",
-        ])
-        .await?;
-    let few = ["w1", "gone", "p1", "a1", "d1", "done", "r1", "c1"].map(str::to_owned);
-    let expected = [true, false, true, true, true, false, true, true];
-    assert_eq!(world.queues.are_listed(QUEUE, &few, None).await?, expected);
-    let many: Vec<String> = few.iter().cycle().take(40).cloned().collect();
-    assert_eq!(world.queues.are_listed(QUEUE, &many, None).await?, expected.repeat(5));
-
-    world.arrange(&["DEL @:slide-generation:active", "SET @:slide-generation:active spoilt"]).await?;
-    for ids in [&few[..], &many[..]] {
-        let failure = world.queues.are_listed(QUEUE, ids, None).await.expect_err("one list cannot be read");
-        assert!(matches!(&failure, QueueFailure::WrongType { .. }), "{failure:?}");
-    }
-    Ok(())
-}
-
-#[tokio::test]
 async fn stalled_entries_are_active_still_and_without_a_lock() -> Result<()> {
     let world = World::fresh().await?;
     world

@@ -22,7 +22,7 @@ use salvage_core::candidate::{LiveRow, RowToken};
 use salvage_core::lease::Fence;
 use salvage_core::ledger::Entry;
 use salvage_core::sighting::{QueueFailure, Residue};
-use salvage_core::snapshot::{IdsCopy, IdsPage, Snapshot, Stalled};
+use salvage_core::snapshot::{IdsCopy, IdsPage, Snapshot, Stalled, State};
 use salvage_core::source::ResolvedSource;
 use sqlx::PgPool;
 
@@ -243,19 +243,19 @@ impl Queues for RivalledQueues<'_> {
         (self.rival)(Moment::BeforePage(self.pages.get())).await;
         self.inner.page(copy, from, count).await
     }
+    async fn are_in_set(
+        &self,
+        queue: &str,
+        state: State,
+        entry_ids: &[String],
+    ) -> Result<Vec<bool>, QueueFailure> {
+        self.inner.are_in_set(queue, state, entry_ids).await
+    }
     async fn remove_copies(&self) {
         self.inner.remove_copies().await;
     }
     async fn payloads(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<Option<String>>, QueueFailure> {
         self.inner.payloads(queue, entry_ids).await
-    }
-    async fn are_listed(
-        &self,
-        queue: &str,
-        entry_ids: &[String],
-        copies: Option<&str>,
-    ) -> Result<Vec<bool>, QueueFailure> {
-        self.inner.are_listed(queue, entry_ids, copies).await
     }
     async fn residues(&self, jobs: &[Vec<Place>]) -> Result<Vec<Residue>, QueueFailure> {
         self.inner.residues(jobs).await

@@ -188,7 +188,6 @@ fn judge<'p>(
     let wanted = scan.queues();
     for (name, state, page) in pages(snapshot, |name| wanted.contains(name)) {
         turn();
-        scan.turn(name, &page);
         for entry in scan.entries(name, state, &page.ids, &HashSet::new()) {
             if scan.read(&entry, read(&entry)) {
                 scan.looked_again(&entry, is_listed(&entry));

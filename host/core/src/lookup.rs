@@ -67,8 +67,8 @@ pub struct Lookup<'a> {
     /// One per candidate; `None` where it is unresolved.
     pub(crate) sightings: Vec<Option<Sighting>>,
     unresolved: usize,
-    /// The first flaw of each queue that showed only when its ids were read.
-    flaws: BTreeMap<String, Flaw>,
+    /// Flaws of queues that showed only when their ids were read.
+    flaws: BTreeMap<String, Vec<Flaw>>,
     /// Per source.
     by_rule: Vec<Sample>,
 }
@@ -91,7 +91,7 @@ impl<'a> Lookup<'a> {
 
     /// Takes in a page of a queue's ids. What lists a candidate counts, whatever flaw the page has.
     pub fn see(&mut self, queue: &str, state: State, page: &IdsPage<'_>) {
-        self.doubt(queue, page.flaw.as_ref());
+        page.flaw.iter().for_each(|flaw| self.flaw(queue, flaw));
         let Some(rules) = self.rules.get(queue).cloned() else { return };
         for entry_id in page.ids.iter() {
             for &(source, rule) in &rules {
@@ -122,13 +122,40 @@ impl<'a> Lookup<'a> {
         self.unresolved
     }
 
+    /// The queues in which an unresolved candidate may be, in name order.
+    #[must_use]
+    pub fn queues(&self) -> BTreeSet<String> {
+        let sources: BTreeSet<usize> =
+            self.unresolved_candidates().map(|(_, candidate)| candidate.source).collect();
+        let rules = sources.into_iter().flat_map(|source| &self.sources[source].declared.queues);
+        rules.map(|rule| rule.name.clone()).collect()
+    }
+
+    /// The unresolved candidates that may be in a queue, by position, with the id that each would have there.
+    #[must_use]
+    pub fn unresolved_in(&self, queue: &str) -> Vec<(usize, String)> {
+        let entry = |(position, candidate): (usize, &Candidate)| {
+            let rule =
+                self.sources[candidate.source].declared.queues.iter().find(|rule| rule.name == queue)?;
+            Some((position, rule.job_id.render(&candidate.token.id)))
+        };
+        self.unresolved_candidates().filter_map(entry).collect()
+    }
+
+    fn unresolved_candidates(&self) -> impl Iterator<Item = (usize, &'a Candidate)> {
+        let all = self.sightings.iter().zip(self.candidates).enumerate();
+        all.filter(|(_, (sighting, _))| sighting.is_none())
+            .map(|(position, (_, candidate))| (position, candidate))
+    }
+
     /// Row ids that entries name by a current rule, per source: at most [`SAMPLE_MAX`] of each queue.
     #[must_use]
     pub fn take_sample(&mut self) -> Vec<Sample> {
         std::mem::replace(&mut self.by_rule, vec![Sample::new(); self.sources.len()])
     }
 
-    pub(crate) fn found(&mut self, position: usize, queue: &str, state: State) {
+    /// Takes in that a candidate, by its position, is in a queue. Where it was found first is what counts.
+    pub fn found(&mut self, position: usize, queue: &str, state: State) {
         let sighting = &mut self.sightings[position];
         if sighting.is_none() {
             *sighting = Some(Sighting::Scheduled { queue: queue.to_owned(), state });
@@ -136,14 +163,16 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    pub(crate) fn doubt(&mut self, queue: &str, flaw: Option<&Flaw>) {
-        if let Some(flaw) = flaw {
-            self.flaws.entry(queue.to_owned()).or_insert_with(|| flaw.clone());
+    /// Takes note of a flaw that shows only now: nothing may be called absent from this queue any more.
+    pub(crate) fn flaw(&mut self, queue: &str, flaw: &Flaw) {
+        let flaws = self.flaws.entry(queue.to_owned()).or_default();
+        if !flaws.contains(flaw) {
+            flaws.push(flaw.clone());
         }
     }
 
-    /// The flaw of a queue that showed only when its ids were read.
-    pub(crate) fn late_flaw(&self, queue: &str) -> Option<&Flaw> {
-        self.flaws.get(queue)
+    /// The flaws of a queue that showed only when its ids were read.
+    pub(crate) fn late_flaws(&self, queue: &str) -> &[Flaw] {
+        self.flaws.get(queue).map_or(&[], Vec::as_slice)
     }
 }

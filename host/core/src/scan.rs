@@ -20,7 +20,7 @@ use crate::lookup::{Lookup, SAMPLE_MAX, Sample};
 use crate::manifest::QueueRule;
 use crate::payload::wanted_keys;
 use crate::sighting::{Doubt, EntryFault, QueueFailure, Residue, Sighting};
-use crate::snapshot::{Flaw, IdsPage, Snapshot, State};
+use crate::snapshot::{Flaw, Snapshot, State};
 use crate::source::ResolvedSource;
 
 /// What a scan saw, for the report and the ledger.
@@ -34,6 +34,17 @@ pub struct ScanCounts {
     pub foreign: usize,
     /// Not readable and not accepted.
     pub unreadable: usize,
+}
+
+/// The entries of one queue that are not readable and not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unreadable {
+    /// How many were met.
+    pub count: usize,
+    /// The first of them: enough to name one.
+    pub entry: String,
+    /// What is wrong with that one.
+    pub fault: EntryFault,
 }
 
 /// One entry to read.
@@ -52,8 +63,7 @@ pub struct Entry {
 pub struct Scan<'a> {
     lookup: Lookup<'a>,
     accepted: &'a BTreeSet<(String, String)>,
-    /// The first unreadable entry of each queue: enough to name one.
-    unreadable: BTreeMap<String, (String, EntryFault)>,
+    unreadable: BTreeMap<String, Unreadable>,
     named: Vec<BTreeMap<String, String>>,
     counts: ScanCounts,
 }
@@ -80,16 +90,12 @@ impl<'a> Scan<'a> {
     /// The queues in which an unresolved candidate may be, in name order.
     #[must_use]
     pub fn queues(&self) -> BTreeSet<String> {
-        let Lookup { sources, candidates, sightings, .. } = &self.lookup;
-        let unresolved = sightings.iter().zip(*candidates).filter(|(sighting, _)| sighting.is_none());
-        let unresolved: BTreeSet<usize> = unresolved.map(|(_, candidate)| candidate.source).collect();
-        let rules = unresolved.into_iter().flat_map(|source| &sources[source].declared.queues);
-        rules.map(|rule| rule.name.clone()).collect()
+        self.lookup.queues()
     }
 
-    /// Takes note of a page of ids whose payloads are to be read: what is wrong with it is a flaw of its queue.
-    pub fn turn(&mut self, queue: &str, page: &IdsPage<'_>) {
-        self.lookup.doubt(queue, page.flaw.as_ref());
+    /// Takes note of a flaw that shows only now: nothing may be called absent from this queue any more.
+    pub fn flaw(&mut self, queue: &str, flaw: &Flaw) {
+        self.lookup.flaw(queue, flaw);
     }
 
     /// The row ids that entries of a queue name by a current rule, per source: those that are live rows of that source
@@ -178,7 +184,8 @@ impl<'a> Scan<'a> {
             return;
         }
         self.counts.unreadable += 1;
-        self.unreadable.entry(entry.queue.clone()).or_insert_with(|| (entry.id.clone(), fault));
+        let first = || Unreadable { count: 0, entry: entry.id.clone(), fault };
+        self.unreadable.entry(entry.queue.clone()).or_insert_with(first).count += 1;
     }
 
     /// The verdict: who was not seen is absent if every queue of its source proves it, and unknown otherwise.
@@ -206,7 +213,13 @@ impl<'a> Scan<'a> {
     }
 
     fn verdict(mut self, sightings: Vec<Sighting>) -> Verdict {
-        Verdict { sightings, counts: self.counts, by_rule: self.lookup.take_sample(), named: self.named }
+        Verdict {
+            sightings,
+            counts: self.counts,
+            by_rule: self.lookup.take_sample(),
+            named: self.named,
+            unreadable: self.unreadable,
+        }
     }
 
     fn doubt_of(
@@ -225,15 +238,15 @@ impl<'a> Scan<'a> {
                 return Some(Doubt::Redis(unread(format!("nothing of queue {queue:?}"))));
             };
             let excused = |flaw: &&Flaw| flaw.is_lack_of_trace() && vouched.contains(&queue);
-            let late = self.lookup.late_flaw(&queue);
+            let late = self.lookup.late_flaws(&queue);
             if let Some(flaw) = reading.flaws.iter().chain(late).find(|flaw| !excused(flaw)) {
                 return Some(Doubt::Queue { queue, flaw: flaw.clone() });
             }
             if !reading.has_every_state() {
                 return Some(Doubt::Redis(unread(format!("not every state of queue {queue:?}"))));
             }
-            let (entry_id, fault) = self.unreadable.get(&queue)?;
-            Some(Doubt::Entry { queue, entry_id: entry_id.clone(), fault: *fault })
+            let Unreadable { entry, fault, .. } = self.unreadable.get(&queue)?;
+            Some(Doubt::Entry { queue, entry_id: entry.clone(), fault: *fault })
         })
     }
 }
@@ -283,6 +296,8 @@ pub struct Verdict {
     pub by_rule: Vec<Sample>,
     /// Per source, row ids that payloads named, with the queue that holds the entry; at most [`SAMPLE_MAX`].
     pub named: Vec<BTreeMap<String, String>>,
+    /// Per queue, what could not be read; no entry for a queue that was read whole.
+    pub unreadable: BTreeMap<String, Unreadable>,
 }
 
 /// Every candidate unknown for one reason: Redis gave no snapshot at all.
@@ -295,7 +310,7 @@ pub fn all_unknown(candidates: &[Candidate], failure: &QueueFailure) -> Vec<Sigh
 mod tests {
     use super::*;
     use crate::fixtures::{candidate, queue, seen, snapshot, source};
-    use crate::snapshot::QueueReading;
+    use crate::snapshot::{IdsPage, QueueReading};
     use crate::source::IdKind;
 
     /// A small world: sources, candidates, queues, and what each payload holds.
@@ -470,13 +485,15 @@ mod tests {
         let candidates = [candidate(0, "7"), candidate(0, "8"), candidate(1, "9")];
         let world = snapshot(vec![("a", empty()), ("b", empty())]);
         let lost = Flaw::CopyLost { key: "bull:a:salvage:copy:1:wait".into() };
-        let page = IdsPage { ids: vec!["slide-8".into()].into(), flaw: Some(lost) };
+        let page = IdsPage { ids: vec!["slide-8".into()].into(), flaw: Some(lost.clone()) };
         for is_early in [true, false] {
             let mut lookup = Lookup::new(&sources, &candidates);
             lookup.see("a", State::Waiting, &if is_early { page.clone() } else { IdsPage::default() });
             let accepted = BTreeSet::new();
             let mut scan = Scan::new(lookup, &accepted);
-            scan.turn("a", &page);
+            if !is_early {
+                scan.flaw("a", &lost);
+            }
             let verdict = scan.finish(&world, &BTreeSet::new());
             let expected =
                 if is_early { "scheduled a waiting" } else { "unknown: queue \"a\" cannot be judged" };
@@ -484,6 +501,17 @@ mod tests {
             assert!(word(&verdict.sightings[1]).starts_with(expected), "{:?}", verdict.sightings[1]);
             assert_eq!(word(&verdict.sightings[2]), "absent");
         }
+    }
+
+    #[test]
+    fn a_lack_of_trace_that_is_accepted_hides_no_other_flaw() {
+        let world = World::new(vec![("a", empty()), ("b", empty())]);
+        let (accepted, vouched) = (BTreeSet::new(), BTreeSet::from(["a".to_owned()]));
+        let mut scan = Scan::new(seen(&world.sources, &world.candidates, &world.snapshot), &accepted);
+        scan.flaw("a", &Flaw::NoTrace { prefix: "bull".into() });
+        scan.flaw("a", &Flaw::ProGroups);
+        let verdict = scan.finish(&world.snapshot, &vouched);
+        assert!(word(&verdict.sightings[0]).contains("Pro groups"), "{:?}", verdict.sightings);
     }
 
     #[test]

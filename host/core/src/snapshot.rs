@@ -71,24 +71,14 @@ impl fmt::Display for State {
 /// One atomic read of all queues of the pass.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
+    /// The key prefix under which the queues were looked for.
+    pub prefix: String,
     /// Redis's own clock at the snapshot, milliseconds since 1970.
     pub at_ms: u64,
     /// The node that answered.
     pub server: Server,
     /// One reading per queue that was asked for.
     pub queues: BTreeMap<String, QueueReading>,
-    /// Where each job that was asked for stands, in the order of the jobs, if every one of them was found by its id.
-    /// Then no ids were read.
-    pub found: Option<Vec<Spot>>,
-}
-
-/// Where an entry stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spot {
-    /// The queue.
-    pub queue: String,
-    /// Its state there.
-    pub state: State,
 }
 
 /// What the node says of itself.
@@ -114,7 +104,7 @@ pub struct QueueReading {
     /// Entry ids by state, of those states whose ids came with the snapshot; markers (`0:…`) left out. Complete unless
     /// `flaws` says otherwise.
     pub ids: BTreeMap<State, Vec<String>>,
-    /// The states whose ids lie in a copy. A state that is neither here nor in `ids` was not read.
+    /// The states whose ids lie in a copy. A state that is neither here nor in `ids` was left out, or could not be read.
     pub copies: BTreeMap<State, IdsCopy>,
     /// How many ids each state held, markers among them.
     pub lengths: BTreeMap<State, usize>,
@@ -152,6 +142,7 @@ pub struct IdsPage<'a> {
 
 /// A reason why a queue's reading proves no absence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Flaw {
     /// A key is of another type than BullMQ's.
     WrongType {
@@ -261,10 +252,17 @@ impl QueueReading {
         self.lengths.values().sum()
     }
 
-    /// Whether the ids of every state can be had.
+    /// The states whose ids are not to be had.
+    pub fn missing(&self) -> impl Iterator<Item = State> {
+        State::ALL
+            .into_iter()
+            .filter(|state| !self.ids.contains_key(state) && !self.copies.contains_key(state))
+    }
+
+    /// Whether the ids of every state are to be had. Without them, nobody can be called absent.
     #[must_use]
     pub fn has_every_state(&self) -> bool {
-        State::ALL.iter().all(|state| self.ids.contains_key(state) || self.copies.contains_key(state))
+        self.missing().next().is_none()
     }
 
     /// Every entry whose id came with the snapshot, `active` last. Those in a copy are not among them.

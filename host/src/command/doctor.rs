@@ -10,6 +10,8 @@ use salvage_core::snapshot::{QueueReading, Server, Snapshot};
 use salvage_core::source::ResolvedSource;
 use serde::Serialize;
 
+mod waiting;
+
 use super::text::{beside, counted};
 use super::{CommandError, Done, handler, say, say_json};
 use crate::cli::Exit;
@@ -98,6 +100,9 @@ pub async fn doctor(host: &Host, settings: &PassSettings, create_indexes: bool, 
     }
     for (index, scope) in scopes.iter().enumerate() {
         queues(host, scope, index == 0, has_schema == Some(true), &mut findings).await;
+    }
+    if has_schema == Some(true) {
+        waiting::waiting(host, &scopes, &sources, &mut findings).await;
     }
     if json {
         say_json(&findings.0)?;
@@ -321,8 +326,15 @@ fn redis(snapshot: &Snapshot, findings: &mut Findings) {
 }
 
 fn node(server: &Server) -> String {
-    let run_id: String = server.run_id.chars().take(12).collect();
-    format!("connected; {}, run {run_id}, {} evicted", server.role, counted(server.evicted_keys, "key"))
+    let short = |id: &str| id.chars().take(12).collect::<String>();
+    format!(
+        "connected; {}, run {}, replication {}, {} evicted under {}",
+        server.role,
+        short(&server.run_id),
+        short(&server.replid),
+        counted(server.evicted_keys, "key"),
+        server.maxmemory_policy
+    )
 }
 
 fn queue(
@@ -350,7 +362,14 @@ fn queue(
     match (follow(memory, reading, server), memory) {
         (Continuity::Continues, Some(memory)) => {
             let accepted = memory.accepted_at.map(|at| format!(", accepted {at:.0}")).unwrap_or_default();
-            findings.good(subject, format!("{held}; epoch since {:.0}{accepted}", memory.epoch_began));
+            let kept = if memory.run_id != server.run_id {
+                ", kept over a restart"
+            } else if memory.replid != server.replid {
+                ", kept over a failover"
+            } else {
+                ""
+            };
+            findings.good(subject, format!("{held}; epoch since {:.0}{kept}{accepted}", memory.epoch_began));
         }
         (Continuity::Broken(why), _) => findings.bad(
             subject,

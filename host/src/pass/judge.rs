@@ -1,19 +1,21 @@
 //! Looks the candidates up in a snapshot, and reads payloads only for what is left unresolved.
 
-use std::collections::{BTreeMap, HashSet};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use salvage_core::act::places;
 use salvage_core::candidate::Candidate;
 use salvage_core::lookup::{Lookup, Sample};
-use salvage_core::scan::{self, Entry, Scan, ScanCounts, Verdict};
+use salvage_core::scan::{self, Scan, ScanCounts, Unreadable, Verdict};
 use salvage_core::sighting::{Doubt, QueueFailure, Sighting};
-use salvage_core::snapshot::{Snapshot, Spot, State};
+use salvage_core::snapshot::{QueueReading, Snapshot, State};
 use salvage_core::source::ResolvedSource;
 
 use super::known::Known;
 use super::look::{Look, Pages};
+use super::scanning::Broken;
 use super::{Pass, log_failure};
-use crate::ports::{Jobs, Outside, Queues, StoreFailure};
+use crate::ports::{Outside, Queues, StoreFailure};
 
 /// One sighting per candidate, and how it was come by.
 pub(crate) struct Judged {
@@ -24,37 +26,14 @@ pub(crate) struct Judged {
     pub(crate) by_rule: Vec<Sample>,
     /// Per source, row ids that payloads named, with their queue.
     pub(crate) named: Vec<BTreeMap<String, String>>,
+    /// Per queue, what could not be read.
+    pub(crate) unreadable: BTreeMap<String, Unreadable>,
 }
 
 impl Judged {
     fn without_a_sample(sightings: Vec<Sighting>, sources: &[ResolvedSource]) -> Self {
         let (by_rule, named) = (vec![Sample::new(); sources.len()], vec![BTreeMap::new(); sources.len()]);
-        Self { sightings, scan: None, by_rule, named }
-    }
-
-    /// Each was found by its id: nothing else had to be read.
-    fn all_scheduled(spots: &[Spot], sources: &[ResolvedSource]) -> Self {
-        let sighting =
-            |Spot { queue, state }: &Spot| Sighting::Scheduled { queue: queue.clone(), state: *state };
-        Self::without_a_sample(spots.iter().map(sighting).collect(), sources)
-    }
-}
-
-/// Why a scan ended early.
-enum Broken {
-    Queues(QueueFailure),
-    Store(StoreFailure),
-}
-
-impl From<QueueFailure> for Broken {
-    fn from(failure: QueueFailure) -> Self {
-        Self::Queues(failure)
-    }
-}
-
-impl From<StoreFailure> for Broken {
-    fn from(failure: StoreFailure) -> Self {
-        Self::Store(failure)
+        Self { sightings, scan: None, by_rule, named, unreadable: BTreeMap::new() }
     }
 }
 
@@ -72,7 +51,8 @@ impl<O: Outside> Pass<'_, O> {
         }
     }
 
-    /// Judges by any look: the second one uses what the first has made known of the queues.
+    /// Judges by any look: the second one uses what the first has made known of the queues. Copies of their ids are not
+    /// needed any more then.
     pub(crate) async fn judge_by(
         &self,
         look: &Look,
@@ -80,20 +60,28 @@ impl<O: Outside> Pass<'_, O> {
         candidates: &[Candidate],
         known: &Known,
     ) -> Result<Judged, StoreFailure> {
-        let snapshot = &look.snapshot;
-        if let Some(spots) = &snapshot.found {
-            return Ok(Judged::all_scheduled(spots, sources));
-        }
+        let judged = self.judge_by_ids(look, sources, candidates, known).await;
+        self.outside.queues().remove_copies().await;
+        judged
+    }
+
+    async fn judge_by_ids(
+        &self,
+        look: &Look,
+        sources: &[ResolvedSource],
+        candidates: &[Candidate],
+        known: &Known,
+    ) -> Result<Judged, StoreFailure> {
         let mut lookup = Lookup::new(sources, candidates);
-        let listed = self.read_ids(&mut lookup, snapshot).await;
-        let mut scan = Scan::new(lookup, &known.accepted_entries);
-        let is_scanned = listed.is_ok() && scan.is_needed() && snapshot.server_fault().is_none();
-        let read = match listed {
-            Ok(()) if is_scanned => self.read_payloads(&mut scan, snapshot, sources).await,
-            listed => listed.map_err(Broken::Queues),
+        let (snapshot, looked) = match self.look_up(&mut lookup, &look.snapshot).await {
+            Ok(later) => (later.map_or(Cow::Borrowed(&look.snapshot), Cow::Owned), Ok(())),
+            Err(failure) => (Cow::Borrowed(&look.snapshot), Err(Broken::Queues(failure))),
         };
+        let mut scan = Scan::new(lookup, &known.accepted_entries);
+        let is_scanned = looked.is_ok() && scan.is_needed() && snapshot.server_fault().is_none();
+        let read = if is_scanned { self.read_payloads(&mut scan, &snapshot, sources).await } else { looked };
         let verdict = match read {
-            Ok(()) => scan.finish(snapshot, &known.vouched()),
+            Ok(()) => scan.finish(&snapshot, &known.vouched()),
             Err(Broken::Queues(failure)) => {
                 log_failure(
                     "the queues could not be read to the end: what was not found is unknown",
@@ -103,12 +91,33 @@ impl<O: Outside> Pass<'_, O> {
             }
             Err(Broken::Store(failure)) => return Err(failure),
         };
-        let Verdict { mut sightings, counts, by_rule, named } = verdict;
+        let Verdict { mut sightings, counts, by_rule, named, unreadable } = verdict;
         self.add_residues(sources, candidates, &mut sightings).await;
-        Ok(Judged { sightings, scan: is_scanned.then_some(counts), by_rule, named })
+        Ok(Judged { sightings, scan: is_scanned.then_some(counts), by_rule, named, unreadable })
     }
 
-    /// The direct look-up: every id of the snapshot passes by once, unless all candidates are found before.
+    /// The direct look-up. If long sorted sets were left out of the snapshot, those who may be in one are asked for by their
+    /// ids, for who is found needs no proof. If any are left, returns a later snapshot that has everything.
+    async fn look_up(
+        &self,
+        lookup: &mut Lookup<'_>,
+        first: &Snapshot,
+    ) -> Result<Option<Snapshot>, QueueFailure> {
+        self.read_ids(lookup, first).await?;
+        if let Err(failure) = self.ask_in_sets(lookup, first).await {
+            tracing::warn!(%failure, "candidates could not be asked for by their ids, so all ids are read");
+        }
+        let queues = lookup.queues();
+        let is_whole = |queue| first.queues.get(queue).is_some_and(QueueReading::has_every_state);
+        if queues.iter().all(is_whole) || first.server_fault().is_some() {
+            return Ok(None);
+        }
+        let later = self.whole_snapshot(&queues).await?;
+        self.read_ids(lookup, &later).await?;
+        Ok(Some(later))
+    }
+
+    /// Every id of the snapshot passes by once, unless all candidates are found before.
     async fn read_ids(&self, lookup: &mut Lookup<'_>, snapshot: &Snapshot) -> Result<(), QueueFailure> {
         for (queue, reading) in &snapshot.queues {
             for state in State::ALL {
@@ -123,90 +132,15 @@ impl<O: Outside> Pass<'_, O> {
         Ok(())
     }
 
-    /// The scan: the ids pass by once more, and the payloads of those that say too little are read.
-    async fn read_payloads(
-        &self,
-        scan: &mut Scan<'_>,
-        snapshot: &Snapshot,
-        sources: &[ResolvedSource],
-    ) -> Result<(), Broken> {
-        for queue in scan.queues() {
+    async fn ask_in_sets(&self, lookup: &mut Lookup<'_>, snapshot: &Snapshot) -> Result<(), QueueFailure> {
+        for queue in lookup.queues() {
             let Some(reading) = snapshot.queues.get(&queue) else { continue };
-            // A page never spans two states: `active` comes last, whole.
-            for state in State::ALL {
-                let mut pages = Pages::of(reading, state);
-                while scan.is_needed()
-                    && let Some(ids) = pages.next(self.outside.queues()).await?
-                {
-                    scan.turn(&queue, &ids);
-                    let live = self.live_rows_named_by(scan, &queue, &ids.ids, sources).await?;
-                    let entries = scan.entries(&queue, state, &ids.ids, &live);
-                    let mut gone = Vec::new();
-                    for page in entries.chunks(self.settings.page_size as usize) {
-                        if scan.is_needed() {
-                            gone.extend(self.read_page(scan, &queue, page).await?);
-                        }
-                    }
-                    self.look_again_for(scan, &queue, &gone).await?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    async fn live_rows_named_by(
-        &self,
-        scan: &Scan<'_>,
-        queue: &str,
-        entry_ids: &[String],
-        sources: &[ResolvedSource],
-    ) -> Result<HashSet<(usize, String)>, StoreFailure> {
-        let mut live = HashSet::new();
-        for (source, row_ids) in scan.named_by_rule(queue, entry_ids) {
-            let found = self.outside.jobs().live_among(&sources[source], &row_ids).await?;
-            live.extend(found.into_iter().map(|row_id| (source, row_id)));
-        }
-        Ok(live)
-    }
-
-    /// Reads the payloads of a page; returns the entries whose payload was gone.
-    async fn read_page<'e>(
-        &self,
-        scan: &mut Scan<'_>,
-        queue: &str,
-        page: &'e [Entry],
-    ) -> Result<Vec<&'e Entry>, QueueFailure> {
-        let ids: Vec<String> = page.iter().map(|entry| entry.id.clone()).collect();
-        let payloads = self.outside.queues().payloads(queue, &ids).await?;
-        let read = page.iter().zip(&payloads);
-        Ok(read
-            .filter_map(|(entry, payload)| scan.read(entry, payload.as_deref()).then_some(entry))
-            .collect())
-    }
-
-    /// Looks once more for entries whose payload was gone. Many at a time: a queue at work has many in every scan, and to
-    /// look for them takes reading long lists.
-    async fn look_again_for(
-        &self,
-        scan: &mut Scan<'_>,
-        queue: &str,
-        gone: &[&Entry],
-    ) -> Result<(), QueueFailure> {
-        if gone.is_empty() {
-            return Ok(());
-        }
-        let queues = self.outside.queues();
-        let ids: Vec<String> = gone.iter().map(|entry| entry.id.clone()).collect();
-        let token = self.copy_token();
-        let listed = queues.are_listed(queue, &ids, token.as_deref()).await?;
-        let (listed, departed): (Vec<_>, Vec<_>) = gone.iter().zip(listed).partition(|(_, listed)| *listed);
-        departed.into_iter().for_each(|(entry, _)| scan.looked_again(entry, false));
-        for page in listed.chunks(self.settings.page_size as usize) {
-            // By now there may be a payload: another job was added under the same id.
-            let ids: Vec<String> = page.iter().map(|(entry, _)| entry.id.clone()).collect();
-            for ((entry, _), payload) in page.iter().zip(queues.payloads(queue, &ids).await?) {
-                if scan.read(entry, payload.as_deref()) {
-                    scan.looked_again(entry, true);
+            for state in reading.missing().filter(|state| !state.is_list()) {
+                let (positions, entry_ids): (Vec<_>, Vec<_>) =
+                    lookup.unresolved_in(&queue).into_iter().unzip();
+                let are_there = self.outside.queues().are_in_set(&queue, state, &entry_ids).await?;
+                for (position, _) in positions.into_iter().zip(are_there).filter(|(_, is_there)| *is_there) {
+                    lookup.found(position, &queue, state);
                 }
             }
         }

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use salvage_core::act::{Place, places};
 use salvage_core::candidate::Candidate;
 use salvage_core::sighting::QueueFailure;
 use salvage_core::snapshot::{IdsCopy, IdsPage, QueueReading, Snapshot, State};
@@ -14,9 +13,6 @@ use crate::ports::{Ask, Clock, Outside, Queues};
 
 /// Ids read at a time: Redis is busy for about a millisecond with such a page of a copy, and the host holds a megabyte.
 const IDS_PER_PAGE: usize = 10_000;
-
-/// Up to so many candidates are offered to be looked for one by one, which needs all their entry ids at once.
-const NAMED_MAX: usize = 1_000;
 
 /// A snapshot and when we had it, on our own clock.
 pub(crate) struct Look {
@@ -72,45 +68,32 @@ impl<'l> Pages<'l> {
 }
 
 impl<O: Outside> Pass<'_, O> {
-    /// The first look: of every queue the guards, and the ids of those where a candidate may be.
+    /// The first look: of every queue the guards, and the ids of those where a candidate may be, long sorted sets left out.
     pub(crate) async fn look(
         &self,
         sources: &[ResolvedSource],
         candidates: &[Candidate],
     ) -> Result<Look, QueueFailure> {
-        let is_few = candidates.len() <= NAMED_MAX;
-        let named = if is_few { candidates } else { &[] };
-        let jobs: Vec<Vec<Place>> = named
-            .iter()
-            .map(|candidate| places(&sources[candidate.source].declared, &candidate.token.id))
-            .collect();
-        self.look_at(&queue_names(sources), &queues_of(sources, candidates), &jobs).await
+        self.look_at(&queue_names(sources), &queues_of(sources, candidates), false).await
     }
 
-    /// The second look: all ids of those queues where one of these may be.
+    /// The second look: everything in those queues where one of these may be.
     pub(crate) async fn look_for_all(
         &self,
         sources: &[ResolvedSource],
         candidates: &[Candidate],
     ) -> Result<Look, QueueFailure> {
         let queues = queues_of(sources, candidates);
-        self.look_at(&queues, &queues, &[]).await
-    }
-
-    /// A fresh name for copies of ids. A dry run writes nothing, not even a copy that is gone a moment later.
-    pub(crate) fn copy_token(&self) -> Option<String> {
-        self.licence.is_some().then(|| self.outside.clock().token())
+        self.look_at(&queues, &queues, true).await
     }
 
     async fn look_at(
         &self,
         queues: &BTreeSet<String>,
         wanted: &BTreeSet<String>,
-        jobs: &[Vec<Place>],
+        is_whole: bool,
     ) -> Result<Look, QueueFailure> {
-        let copies = self.copy_token();
-        let ask = Ask { queues, wanted, jobs, copies: copies.as_deref(), scope: self.scope.as_str() };
-        let snapshot = self.outside.queues().snapshot(&ask).await;
+        let snapshot = self.snapshot(queues, wanted, is_whole).await;
         let taken_at = self.outside.clock().now();
         match snapshot {
             Ok(snapshot) => Ok(Look { snapshot, taken_at }),
@@ -122,6 +105,23 @@ impl<O: Outside> Pass<'_, O> {
                 Err(failure)
             }
         }
+    }
+
+    /// Everything in these queues, once more.
+    pub(crate) async fn whole_snapshot(&self, queues: &BTreeSet<String>) -> Result<Snapshot, QueueFailure> {
+        self.snapshot(queues, queues, true).await
+    }
+
+    /// A dry run writes nothing, not even a copy that is gone a moment later.
+    async fn snapshot(
+        &self,
+        queues: &BTreeSet<String>,
+        wanted: &BTreeSet<String>,
+        is_whole: bool,
+    ) -> Result<Snapshot, QueueFailure> {
+        let copies = self.licence.is_some().then(|| self.outside.clock().token());
+        let (copies, scope) = (copies.as_deref(), self.scope.as_str());
+        self.outside.queues().snapshot(&Ask { queues, wanted, is_whole, copies, scope }).await
     }
 }
 

@@ -108,15 +108,15 @@ impl Connection {
     /// # Errors
     /// If there is no complete reply, or Redis refused the transaction.
     pub(super) async fn ask_at_one_instant(&self, commands: &Pipeline) -> Result<Vec<Value>, QueueFailure> {
-        // Not the library's own transaction mode: it takes the replies apart itself, loses the reason of an abort, and
-        // cannot tell an error reply to MULTI.
-        let mut transaction = redis::pipe();
-        transaction.cmd("MULTI");
-        for command in commands.cmd_iter() {
-            transaction.add_command(command.clone());
-        }
-        transaction.cmd("EXEC");
-        reply::executed(self.ask(&transaction).await?)
+        reply::executed(self.ask(&transaction(commands)).await?)
+    }
+
+    /// The same for commands that write: the transaction is carried out at most once.
+    ///
+    /// # Errors
+    /// As above. If there is no complete reply, it may have been carried out.
+    pub(super) async fn tell_at_one_instant(&self, commands: &Pipeline) -> Result<Vec<Value>, QueueFailure> {
+        reply::executed(self.tell(&transaction(commands)).await?)
     }
 
     /// Has the next call open a new connection: this one leads to a node of no use.
@@ -174,6 +174,20 @@ impl Connection {
     fn slot(&self) -> MutexGuard<'_, Option<Open>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The commands between MULTI and EXEC.
+///
+/// Not the library's own transaction mode: it takes the replies apart itself, loses the reason of an abort, and cannot
+/// tell an error reply to MULTI.
+fn transaction(commands: &Pipeline) -> Pipeline {
+    let mut transaction = redis::pipe();
+    transaction.cmd("MULTI");
+    for command in commands.cmd_iter() {
+        transaction.add_command(command.clone());
+    }
+    transaction.cmd("EXEC");
+    transaction
 }
 
 /// Whether it is for another node of the cluster, which a new connection finds.

@@ -1,9 +1,8 @@
 //! Copies of long states: made within the snapshot's MULTI, read a page at a time, removed afterwards.
 //!
 //! A copy lies at `<prefix>:<queue>:salvage:copy:<token>:<state>`, in the slot of its queue, where no entry's id meets it.
-//! It expires by itself, also if the host dies; every page that is read gives it its whole time again. It is always a
-//! list, whatever it was made from: a list of any length is freed in no time, a long sorted set would hold Redis up for
-//! half a second when it expires.
+//! It expires by itself, also if the host dies. It is always a list, whatever it was made from: a list of any length is
+//! freed in no time, a long sorted set would hold Redis up for half a second.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,28 +16,29 @@ use super::connection::Connection;
 use super::keys::Keys;
 use super::reply;
 
-/// How long a copy outlives its last use. Longer than a page of ids takes to be read, with all its payloads.
-const TIME_TO_LIVE: Duration = Duration::from_secs(60);
+/// How long a copy outlives the last page that was read of any. Longer than it takes to read the payloads of a page of
+/// ids (10,000), even large ones over a slow line; short enough for what a host leaves behind that dies.
+const TIME_TO_LIVE: Duration = Duration::from_secs(5 * 60);
 
 /// The keys of all copies that may be there.
 #[derive(Debug, Default)]
 pub(super) struct Copies(Mutex<BTreeSet<String>>);
 
 impl Copies {
-    /// Adds the commands that copy a state. [`is_made`] understands their replies.
+    /// Adds the commands that copy a state to a key that is not there yet. [`is_made`] understands their replies.
     pub(super) fn make(&self, commands: &mut Pipeline, keys: &Keys, state: State, token: &str) {
         let (from, to) = (keys.state(state), keys.copy(state, token));
         if state.is_list() {
-            // REPLACE, because a transaction may be sent twice.
-            commands.cmd("COPY").arg(from).arg(&to).arg("REPLACE");
+            commands.cmd("COPY").arg(from).arg(&to);
         } else {
             commands.cmd("SORT").arg(from).arg("BY").arg("nosort").arg("STORE").arg(&to);
         }
-        commands.cmd("PEXPIRE").arg(&to).arg(time_to_live_ms());
+        expire(commands, &to);
         self.keys().insert(to);
     }
 
-    /// Reads a part of a copy.
+    /// Reads a part of a copy. All copies live on for their whole time again: while a long one is read, others wait for
+    /// their turn.
     pub(super) async fn page(
         &self,
         connection: &Connection,
@@ -52,24 +52,14 @@ impl Copies {
         }
         let mut commands = redis::pipe();
         commands.cmd("LRANGE").arg(&copy.key).arg(from).arg(from + count - 1);
-        commands.cmd("PEXPIRE").arg(&copy.key).arg(time_to_live_ms());
+        self.keys().iter().for_each(|key| expire(&mut commands, key));
         let reply = connection.ask(&commands).await?.into_iter().next().unwrap_or_default();
         page(reply, copy, count)
     }
 
     /// Removes whatever may be there.
     pub(super) async fn remove_all(&self, connection: &Connection) {
-        self.remove(connection, |_| true).await;
-    }
-
-    /// Removes what may be there under this token.
-    pub(super) async fn remove_of(&self, connection: &Connection, token: &str) {
-        let named = format!(":salvage:copy:{token}:");
-        self.remove(connection, |key| key.contains(&named)).await;
-    }
-
-    async fn remove(&self, connection: &Connection, is_meant: impl Fn(&str) -> bool) {
-        let keys: Vec<String> = self.keys().extract_if(.., |key| is_meant(key)).collect();
+        let keys = std::mem::take(&mut *self.keys());
         if keys.is_empty() {
             return;
         }
@@ -135,8 +125,9 @@ fn is_removed(reply: &Value) -> Result<(), QueueFailure> {
     reply::flag("UNLINK", reply).map(drop)
 }
 
-fn time_to_live_ms() -> u64 {
-    u64::try_from(TIME_TO_LIVE.as_millis()).unwrap_or(u64::MAX)
+fn expire(commands: &mut Pipeline, key: &str) {
+    let ttl_ms = u64::try_from(TIME_TO_LIVE.as_millis()).unwrap_or(u64::MAX);
+    commands.cmd("PEXPIRE").arg(key).arg(ttl_ms);
 }
 
 #[cfg(test)]

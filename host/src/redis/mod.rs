@@ -8,9 +8,9 @@
 //! | `connection` | finds the server and connects when first asked, reconnects by itself, bounds every wait, counts commands | nothing |
 //! | `reply` | tells a well-typed reply from everything else | nothing |
 //! | `sizes`, `strategy` | how much there is to read, and so in which way | nothing |
-//! | `snapshot`, `info`, `probe` | all queues at one instant, and the node that says so | nothing |
+//! | `snapshot`, `reading`, `info` | all queues at one instant, and the node that says so | nothing |
 //! | `copies` | long states, copied at that instant and read in pages | `<queue>:salvage:copy:…`, with a time to live |
-//! | `payloads`, `listed`, `residues`, `stalled` | one entry, or a page of them | nothing |
+//! | `payloads`, `sets`, `residues`, `stalled` | one entry, or a page of them | nothing |
 //! | `lease` | `SET NX`, and scripts that name the owner | the lease key |
 //! | `mark` | our nonce and generation | `<queue>:salvage:host` |
 //! | `act`, `options` | runs `requeue.lua`, the only thing that puts a job back in a queue | the job's keys |
@@ -23,14 +23,14 @@ mod copies;
 mod info;
 mod keys;
 mod lease;
-mod listed;
 mod mark;
 mod options;
 mod payloads;
-mod probe;
+mod reading;
 mod reply;
 mod residues;
 mod script;
+mod sets;
 mod sizes;
 mod snapshot;
 mod stalled;
@@ -43,7 +43,7 @@ use salvage_core::act::{Act, Place, ScriptAnswer};
 use salvage_core::lease::Fence;
 use salvage_core::settings::hash_tag;
 use salvage_core::sighting::{QueueFailure, Residue};
-use salvage_core::snapshot::{IdsCopy, IdsPage, Snapshot, Stalled};
+use salvage_core::snapshot::{IdsCopy, IdsPage, Snapshot, Stalled, State};
 
 pub use self::connection::{InvalidSettings, RedisSettings, Servers, TlsFiles};
 pub use self::lease::RedisLease;
@@ -52,7 +52,6 @@ pub use self::strategy::SnapshotLimits;
 use self::connection::Connection;
 use self::copies::Copies;
 use self::keys::Keys;
-use self::listed::Searcher;
 use self::snapshot::Camera;
 use crate::ports::{Ask, QueueTerms, Queues};
 
@@ -119,23 +118,21 @@ impl Queues for RedisQueues {
         self.copies.page(&self.connection, copy, from, count).await
     }
 
+    async fn are_in_set(
+        &self,
+        queue: &str,
+        state: State,
+        entry_ids: &[String],
+    ) -> Result<Vec<bool>, QueueFailure> {
+        sets::read(&self.connection, &self.keys(queue), state, entry_ids).await
+    }
+
     async fn remove_copies(&self) {
         self.copies.remove_all(&self.connection).await;
     }
 
     async fn payloads(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<Option<String>>, QueueFailure> {
         payloads::read(&self.connection, &self.keys(queue), entry_ids).await
-    }
-
-    async fn are_listed(
-        &self,
-        queue: &str,
-        entry_ids: &[String],
-        copies: Option<&str>,
-    ) -> Result<Vec<bool>, QueueFailure> {
-        let (keys, token) = (&self.keys(queue), copies);
-        let Self { connection, copies, limits, .. } = self;
-        Searcher { connection, keys, copies, limits }.are_listed(entry_ids, token).await
     }
 
     async fn residues(&self, jobs: &[Vec<Place>]) -> Result<Vec<Residue>, QueueFailure> {

@@ -105,15 +105,6 @@ pub(super) fn flag(command: &'static str, value: &Value) -> Result<bool, QueueFa
     }
 }
 
-/// Whether there is a position or score: an integer or a string, or nil if not.
-pub(super) fn is_found(command: &'static str, value: &Value) -> Result<bool, QueueFailure> {
-    match value {
-        Value::Nil => Ok(false),
-        Value::Int(_) | Value::BulkString(_) => Ok(true),
-        other => Err(unexpected(command, other)),
-    }
-}
-
 /// The replies to the commands between MULTI and EXEC, from all the replies with theirs.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ use salvage_core::snapshot::State;
 
 use super::connection::Connection;
 use super::keys::Keys;
-use super::snapshot::ask_length;
+use super::reading::ask_length;
 use super::strategy::Sizes;
 use super::{info, reply};
 

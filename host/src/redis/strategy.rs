@@ -1,25 +1,17 @@
-//! Which way a snapshot is taken: as cheaply as its size allows, and never by paging what moves.
+//! Which way a snapshot is taken: so that Redis is held up little, and never by paging what moves.
 //!
 //! Redis does one thing at a time, so whatever a look costs it costs every other client. What each way costs was measured
-//! (`docs/snapshots.md`; Redis 7.0, ids of 30 bytes):
+//! (`docs/snapshots.md`), and decides:
 //!
-//! | way | busy per id | what comes over the wire |
-//! |---|---|---|
-//! | range of a list or a sorted set | 0.05–0.15 µs | every id, in one reply |
-//! | COPY of a list | 0.004 µs, ten times that in fresh memory | pages |
-//! | COPY of a sorted set | 1 µs | pages |
-//! | SORT of a sorted set into a list | 0.3 µs | pages |
-//! | LPOS of an id that is not there | 0.025 µs | nothing |
-//! | ZMSCORE | 1 µs per id that is looked for, however long the set | nothing |
-//!
-//! So long lists are copied, and sorted sets come as ranges until their reply would fill the host's memory: copying them
-//! holds Redis up longer than reading them. A few jobs among many ids are looked for by their ids first; if all are found,
-//! no ids are read at all. That can never prove an absence: the entry may have another id, and only all ids tell.
+//! - A few thousand ids cost little in any way. They come as ranges, in the one reply, and nothing is written.
+//! - A list is copied in a fiftieth of the time that it takes to read: BullMQ's lists are packed, a copy is a few thousand
+//!   blocks. So long lists are copied at the snapshot's instant, and the copies read in pages.
+//! - Whatever reads a sorted set at one instant visits each of its entries, all over the memory, and that is most of the
+//!   cost. So long ones are left out of the first look: most candidates are found without, or by their ids. Only if any is
+//!   left are they read, as copies in lists.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::collections::BTreeMap;
 
-use salvage_core::act::Place;
 use salvage_core::sighting::QueueFailure;
 use salvage_core::snapshot::State;
 
@@ -29,86 +21,33 @@ const BYTES_PER_ID: u64 = 128;
 /// A look may take up to this part of the memory that Redis has left.
 const MEMORY_SHARE: u64 = 2;
 
-/// Redis is busy for so long with one id of a list that LPOS walks.
-const LPOS_PER_ID: Duration = Duration::from_nanos(25);
-
-/// Redis is busy for so long with one place of a job, in three sorted sets and three lists, besides walking the lists.
-const PROBE_PER_PLACE: Duration = Duration::from_micros(4);
-
 /// Where one way of taking a snapshot gives way to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotLimits {
     /// Up to so many ids in all wanted queues together are read as ranges, in one round trip and without writing anything.
     pub ranges_max: usize,
-    /// Of so many ids in sorted sets the reply still fits the host; longer ones are copied, the longest first.
-    pub sorted_sets_max: usize,
     /// A state of no more ids than this is not worth a copy.
     pub short_max: usize,
-    /// Longest time for which Redis may be busy looking for jobs by their ids.
-    pub probe_max: Duration,
 }
 
 impl SnapshotLimits {
     /// What was measured to hold Redis up least (`docs/snapshots.md`).
     #[must_use]
     pub const fn measured() -> Self {
-        Self {
-            ranges_max: 20_000,
-            sorted_sets_max: 1_000_000,
-            short_max: 1_000,
-            probe_max: Duration::from_millis(5),
-        }
+        Self { ranges_max: 10_000, short_max: 1_000 }
     }
 
     /// Whatever can be copied is copied.
     #[must_use]
     pub const fn all_copies() -> Self {
-        Self { ranges_max: 0, sorted_sets_max: 0, short_max: 0, probe_max: Duration::ZERO }
+        Self { ranges_max: 0, short_max: 0 }
     }
 
-    /// Nothing is copied or looked for by its id, however long it is.
+    /// Nothing is copied or left out, however long it is.
     #[must_use]
     pub const fn all_ranges() -> Self {
-        Self {
-            ranges_max: usize::MAX,
-            sorted_sets_max: usize::MAX,
-            short_max: usize::MAX,
-            probe_max: Duration::ZERO,
-        }
+        Self { ranges_max: usize::MAX, short_max: usize::MAX }
     }
-}
-
-/// How given entries are looked for, when all that matters is whether they are listed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Search {
-    /// Redis walks its lists for each.
-    Walk,
-    /// The lists are read in one reply.
-    Range,
-    /// The lists are copied, and the copies read.
-    Copy,
-}
-
-impl SnapshotLimits {
-    /// How to look for so many entries in lists that hold so many ids together. Sorted sets are asked by id in any case.
-    pub(super) fn search(&self, sought: usize, listed: usize) -> Search {
-        if walk(listed).saturating_mul(narrow(sought)) <= self.probe_max {
-            Search::Walk
-        } else if listed <= self.ranges_max {
-            Search::Range
-        } else {
-            Search::Copy
-        }
-    }
-}
-
-/// How long Redis is busy with one LPOS that walks lists of so many ids.
-fn walk(listed: usize) -> Duration {
-    LPOS_PER_ID.saturating_mul(narrow(listed))
-}
-
-fn narrow(count: usize) -> u32 {
-    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 /// How much there is to read, asked for before anything is read. It may have changed by then, which costs time at worst.
@@ -120,70 +59,55 @@ pub(super) struct Sizes {
     pub(super) free: Option<u64>,
 }
 
-/// The states that are to be copied; all others are read as ranges.
-pub(super) type Copied = BTreeSet<(String, State)>;
+/// How a long state is read, if not as a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// In a copy.
+    Copy,
+    /// Not at all.
+    LeaveOut,
+}
+
+/// The states that are not read as ranges.
+pub(super) type Ways = BTreeMap<(String, State), Way>;
 
 impl Sizes {
-    fn states(&self) -> impl Iterator<Item = (&str, State, usize)> {
-        let queues = self.lengths.iter();
-        queues.flat_map(|(queue, states)| states.iter().map(move |(state, &n)| (queue.as_str(), *state, n)))
-    }
-
-    fn total(&self) -> usize {
-        self.states().map(|(.., length)| length).sum()
-    }
-
-    /// What to copy.
+    /// How to read what is not to be read as ranges.
     ///
     /// # Errors
     /// If there is too little memory left even for a reply with all ids.
-    pub(super) fn copied(&self, may_copy: bool, limits: &SnapshotLimits) -> Result<Copied, QueueFailure> {
-        let total = self.total();
+    pub(super) fn ways(
+        &self,
+        is_whole: bool,
+        may_copy: bool,
+        limits: &SnapshotLimits,
+    ) -> Result<Ways, QueueFailure> {
+        let total: usize = self.states().map(|(.., length)| length).sum();
         if total <= limits.ranges_max {
-            return Ok(Copied::new());
+            return Ok(Ways::new());
         }
-        // A copy is written, so without knowing that there is room for it none is made.
-        if may_copy && self.free.is_some_and(|free| fits(total, free)) {
-            return Ok(self.long_lists(limits).chain(self.longest_sets(limits)).collect());
+        let is_long = |length| length > limits.short_max;
+        let is_left_out = |state: State, length| is_long(length) && !state.is_list() && !is_whole;
+        let read = self.states().filter(|(_, state, length)| !is_left_out(*state, *length));
+        let ids: usize = read.map(|(.., length)| length).sum();
+        if let Some(free) = self.free.filter(|free| !fits(ids, *free)) {
+            return Err(QueueFailure::NoRoom { ids, free });
         }
-        match self.free {
-            Some(free) if !fits(total, free) => Err(QueueFailure::NoRoom { ids: total, free }),
-            _ => Ok(Copied::new()),
-        }
-    }
-
-    fn long_lists(&self, limits: &SnapshotLimits) -> impl Iterator<Item = (String, State)> {
-        let lists = self.states().filter(|(_, state, length)| state.is_list() && *length > limits.short_max);
-        lists.map(|(queue, state, _)| (queue.to_owned(), state))
-    }
-
-    /// As many sorted sets as it takes until the others' ids fit in a reply.
-    fn longest_sets(&self, limits: &SnapshotLimits) -> impl Iterator<Item = (String, State)> {
-        let mut sets: Vec<_> = self.states().filter(|(_, state, _)| !state.is_list()).collect();
-        sets.sort_by_key(|(.., length)| std::cmp::Reverse(*length));
-        let mut left: usize = sets.iter().map(|(.., length)| length).sum();
-        let (short_max, sets_max) = (limits.short_max, limits.sorted_sets_max);
-        let too_many = sets.into_iter().take_while(move |(.., length)| {
-            let is_copied = left > sets_max && *length > short_max;
-            left -= length;
-            is_copied
-        });
-        too_many.map(|(queue, state, _)| (queue.to_owned(), state)).collect::<Vec<_>>().into_iter()
-    }
-
-    /// Whether looking for these jobs by their ids first costs so much less than reading all ids that it is worth a try.
-    pub(super) fn is_probe_worth(&self, jobs: &[Vec<Place>], limits: &SnapshotLimits) -> bool {
-        if jobs.is_empty() || self.total() <= limits.ranges_max {
-            return false;
-        }
-        let listed = |queue: &str| {
-            let lists = self.lengths.get(queue).into_iter().flatten().filter(|(state, _)| state.is_list());
-            lists.map(|(_, length)| *length).sum::<usize>()
+        // Copies take room: none are made without knowing that there is some.
+        let may_copy = may_copy && self.free.is_some();
+        let way = |state, length| match is_left_out(state, length) {
+            true => Some(Way::LeaveOut),
+            false => (may_copy && is_long(length)).then_some(Way::Copy),
         };
-        let cost = jobs.iter().flatten().try_fold(Duration::ZERO, |sum, place| {
-            Some(sum + PROBE_PER_PLACE + walk(listed(&place.queue))).filter(|sum| *sum <= limits.probe_max)
-        });
-        cost.is_some()
+        let ways = self
+            .states()
+            .filter_map(|(queue, state, length)| Some(((queue.to_owned(), state), way(state, length)?)));
+        Ok(ways.collect())
+    }
+
+    fn states(&self) -> impl Iterator<Item = (&str, State, usize)> {
+        let queues = self.lengths.iter();
+        queues.flat_map(|(queue, states)| states.iter().map(move |(state, &n)| (queue.as_str(), *state, n)))
     }
 }
 
@@ -201,74 +125,57 @@ mod tests {
         Sizes { lengths: [("q".to_owned(), lengths.iter().copied().collect())].into(), free }
     }
 
-    fn copied(lengths: &[(State, usize)], may_copy: bool, free: Option<u64>) -> Vec<State> {
-        let copied = sizes(lengths, free).copied(may_copy, &SnapshotLimits::measured());
-        copied.expect("room").into_iter().map(|(_, state)| state).collect()
+    fn ways(
+        lengths: &[(State, usize)],
+        is_whole: bool,
+        may_copy: bool,
+        free: Option<u64>,
+    ) -> Vec<(State, Way)> {
+        let ways = sizes(lengths, free).ways(is_whole, may_copy, &SnapshotLimits::measured());
+        ways.expect("room").into_iter().map(|((_, state), way)| (state, way)).collect()
     }
 
     #[test]
-    fn only_long_lists_are_copied_and_only_among_many_ids() {
-        let lengths = [(State::Waiting, 19_000), (State::Active, 900), (State::Delayed, 100)];
-        assert_eq!(copied(&lengths, true, PLENTY), []);
-        let lengths = [(State::Waiting, 19_000), (State::Active, 900), (State::Delayed, 50_000)];
-        assert_eq!(copied(&lengths, true, PLENTY), [State::Waiting]);
+    fn only_long_states_among_many_ids_are_copied() {
+        let lengths = [(State::Waiting, 9_000), (State::Active, 900), (State::Delayed, 100)];
+        assert_eq!(ways(&lengths, true, true, PLENTY), []);
+        let lengths = [(State::Waiting, 9_000), (State::Active, 900), (State::Delayed, 50_000)];
+        let copied = [(State::Waiting, Way::Copy), (State::Delayed, Way::Copy)];
+        assert_eq!(ways(&lengths, true, true, PLENTY), copied);
     }
 
     #[test]
-    fn sorted_sets_are_copied_only_when_their_ids_fill_the_host() {
-        let lengths = [(State::Delayed, 400_000), (State::Prioritized, 700_000), (State::Waiting, 10)];
-        assert_eq!(copied(&lengths, true, PLENTY), [State::Prioritized]);
-        assert_eq!(copied(&lengths[..1], true, PLENTY), []);
+    fn long_sorted_sets_are_left_out_where_no_absence_is_to_be_proven() {
+        let lengths = [(State::Waiting, 9_000), (State::Delayed, 50_000), (State::Prioritized, 900)];
+        let left_out = (State::Delayed, Way::LeaveOut);
+        assert_eq!(ways(&lengths, false, true, PLENTY), [(State::Waiting, Way::Copy), left_out]);
+        assert_eq!(ways(&lengths, false, false, PLENTY), [left_out]);
     }
 
     #[test]
     fn nothing_is_copied_where_nothing_may_be_written_or_memory_is_unknown() {
         let lengths = [(State::Waiting, 100_000)];
-        assert_eq!(copied(&lengths, false, PLENTY), []);
-        assert_eq!(copied(&lengths, true, None), []);
+        assert_eq!(ways(&lengths, true, false, PLENTY), []);
+        assert_eq!(ways(&lengths, true, true, None), []);
     }
 
     #[test]
     fn near_its_memory_limit_redis_is_asked_for_few_ids_only() {
-        let long = sizes(&[(State::Waiting, 100_000)], Some(1_000_000));
-        for may_copy in [true, false] {
-            let found = long.copied(may_copy, &SnapshotLimits::measured());
-            assert_eq!(found, Err(QueueFailure::NoRoom { ids: 100_000, free: 1_000_000 }));
+        let long = sizes(&[(State::Waiting, 50_000), (State::Delayed, 50_000)], Some(1_000_000));
+        for (is_whole, may_copy, ids) in
+            [(true, true, 100_000), (true, false, 100_000), (false, true, 50_000)]
+        {
+            let found = long.ways(is_whole, may_copy, &SnapshotLimits::measured());
+            assert_eq!(found, Err(QueueFailure::NoRoom { ids, free: 1_000_000 }));
         }
-        assert_eq!(copied(&[(State::Waiting, 20_000)], true, Some(0)), []);
+        assert_eq!(ways(&[(State::Waiting, 10_000)], true, true, Some(0)), []);
     }
 
     #[test]
     fn everything_or_nothing_is_copied_if_so_wanted() {
         let lengths = [(State::Waiting, 1), (State::Delayed, 2), (State::Paused, 0)];
-        let found = |limits| sizes(&lengths, PLENTY).copied(true, &limits).expect("room").len();
+        let found = |limits| sizes(&lengths, PLENTY).ways(true, true, &limits).expect("room").len();
         assert_eq!(found(SnapshotLimits::all_copies()), 2);
         assert_eq!(found(SnapshotLimits::all_ranges()), 0);
-    }
-
-    #[test]
-    fn entries_are_walked_for_only_where_that_is_short() {
-        let search = |sought, listed| SnapshotLimits::measured().search(sought, listed);
-        assert_eq!(search(200, 0), Search::Walk);
-        assert_eq!(search(200, 1_000), Search::Walk);
-        assert_eq!(search(200, 10_000), Search::Range);
-        assert_eq!(search(2, 100_000), Search::Walk);
-        assert_eq!(search(3, 100_000), Search::Copy);
-        assert_eq!(search(1, 1_000_000), Search::Copy);
-    }
-
-    #[test]
-    fn a_handful_is_looked_for_by_id_where_no_long_list_must_be_walked_for_it() {
-        let job = || vec![Place { queue: "q".into(), entry_id: "slide-1".into() }];
-        let jobs = |count: usize| std::iter::repeat_with(job).take(count).collect::<Vec<_>>();
-        let is_worth = |lengths: &[(State, usize)], count| {
-            sizes(lengths, PLENTY).is_probe_worth(&jobs(count), &SnapshotLimits::measured())
-        };
-        assert!(is_worth(&[(State::Delayed, 1_000_000)], 1_000));
-        assert!(is_worth(&[(State::Waiting, 100_000)], 1));
-        assert!(!is_worth(&[(State::Waiting, 100_000)], 3), "three walks take longer than a copy");
-        assert!(!is_worth(&[(State::Waiting, 1_000_000)], 1));
-        assert!(!is_worth(&[(State::Delayed, 1_000)], 1), "reading all of it is cheap");
-        assert!(!is_worth(&[(State::Delayed, 1_000_000)], 0));
     }
 }

@@ -1,0 +1,166 @@
+//! The scan: entries that may be candidates under other ids are asked by their payloads.
+
+use std::collections::{BTreeSet, HashSet};
+
+use salvage_core::scan::{Entry, Scan};
+use salvage_core::sighting::QueueFailure;
+use salvage_core::snapshot::{Snapshot, State};
+use salvage_core::source::ResolvedSource;
+
+use super::Pass;
+use super::look::Pages;
+use crate::ports::{Jobs, Outside, Queues, StoreFailure};
+
+/// Entries whose payload was gone are looked for again when there are so many of them, and at the end of their queue. Few
+/// enough to be kept, and many, because each look takes all ids of the queue.
+const GONE_MAX: usize = 10_000;
+
+/// Why a scan ended early.
+pub(crate) enum Broken {
+    Queues(QueueFailure),
+    Store(StoreFailure),
+}
+
+impl From<QueueFailure> for Broken {
+    fn from(failure: QueueFailure) -> Self {
+        Self::Queues(failure)
+    }
+}
+
+impl From<StoreFailure> for Broken {
+    fn from(failure: StoreFailure) -> Self {
+        Self::Store(failure)
+    }
+}
+
+impl<O: Outside> Pass<'_, O> {
+    /// The scan: the ids pass by once more, and the payloads of those that say too little are read.
+    pub(crate) async fn read_payloads(
+        &self,
+        scan: &mut Scan<'_>,
+        snapshot: &Snapshot,
+        sources: &[ResolvedSource],
+    ) -> Result<(), Broken> {
+        for queue in scan.queues() {
+            let Some(reading) = snapshot.queues.get(&queue) else { continue };
+            let mut gone = Vec::new();
+            // A page never spans two states: `active` comes last, whole.
+            for state in State::ALL {
+                let mut pages = Pages::of(reading, state);
+                while scan.is_needed()
+                    && let Some(page) = pages.next(self.outside.queues()).await?
+                {
+                    page.flaw.iter().for_each(|flaw| scan.flaw(&queue, flaw));
+                    gone.extend(self.read_page(scan, &queue, state, &page.ids, sources).await?);
+                    if gone.len() >= GONE_MAX {
+                        self.look_again_for(scan, &queue, &std::mem::take(&mut gone)).await?;
+                    }
+                }
+            }
+            self.look_again_for(scan, &queue, &gone).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads those payloads of a page of ids that must be read; returns the entries whose payload was gone.
+    async fn read_page(
+        &self,
+        scan: &mut Scan<'_>,
+        queue: &str,
+        state: State,
+        entry_ids: &[String],
+        sources: &[ResolvedSource],
+    ) -> Result<Vec<Entry>, Broken> {
+        let live = self.live_rows_named_by(scan, queue, entry_ids, sources).await?;
+        let mut gone = Vec::new();
+        for entries in scan.entries(queue, state, entry_ids, &live).chunks(self.settings.page_size as usize) {
+            if scan.is_needed() {
+                gone.extend(self.read_entries(scan, queue, entries).await?);
+            }
+        }
+        Ok(gone)
+    }
+
+    async fn live_rows_named_by(
+        &self,
+        scan: &Scan<'_>,
+        queue: &str,
+        entry_ids: &[String],
+        sources: &[ResolvedSource],
+    ) -> Result<HashSet<(usize, String)>, StoreFailure> {
+        let mut live = HashSet::new();
+        for (source, row_ids) in scan.named_by_rule(queue, entry_ids) {
+            let found = self.outside.jobs().live_among(&sources[source], &row_ids).await?;
+            live.extend(found.into_iter().map(|row_id| (source, row_id)));
+        }
+        Ok(live)
+    }
+
+    /// Returns the entries whose payload was gone.
+    async fn read_entries(
+        &self,
+        scan: &mut Scan<'_>,
+        queue: &str,
+        entries: &[Entry],
+    ) -> Result<Vec<Entry>, QueueFailure> {
+        let ids: Vec<String> = entries.iter().map(|entry| entry.id.clone()).collect();
+        let payloads = self.outside.queues().payloads(queue, &ids).await?;
+        let read = entries.iter().zip(&payloads);
+        let gone = read.filter_map(|(entry, payload)| scan.read(entry, payload.as_deref()).then_some(entry));
+        Ok(gone.cloned().collect())
+    }
+
+    /// Looks once more for entries whose payload was gone. A queue at work has such entries in every scan.
+    async fn look_again_for(
+        &self,
+        scan: &mut Scan<'_>,
+        queue: &str,
+        gone: &[Entry],
+    ) -> Result<(), QueueFailure> {
+        if gone.is_empty() || !scan.is_needed() {
+            return Ok(());
+        }
+        let departed = self.departed_among(scan, queue, gone).await?;
+        let (departed, listed): (Vec<_>, Vec<_>) =
+            gone.iter().cloned().partition(|entry| departed.contains(entry.id.as_str()));
+        departed.iter().for_each(|entry| scan.looked_again(entry, false));
+        for entries in listed.chunks(self.settings.page_size as usize) {
+            // By now there may be a payload: another job was added under the same id.
+            for entry in self.read_entries(scan, queue, entries).await? {
+                scan.looked_again(&entry, true);
+            }
+        }
+        Ok(())
+    }
+
+    /// Those that are in no state any more, by another snapshot of their queue. Whatever flaw that one has is the queue's.
+    async fn departed_among<'g>(
+        &self,
+        scan: &mut Scan<'_>,
+        queue: &str,
+        gone: &'g [Entry],
+    ) -> Result<HashSet<&'g str>, QueueFailure> {
+        let queues = BTreeSet::from([queue.to_owned()]);
+        let mut snapshot = self.whole_snapshot(&queues).await?;
+        if let Some(failure) = snapshot.server_fault() {
+            return Err(failure);
+        }
+        let reading = snapshot.queues.remove(queue).unwrap_or_default();
+        reading.flaws.iter().for_each(|flaw| scan.flaw(queue, flaw));
+        if !reading.has_every_state() {
+            let found = format!("not every state of queue {queue:?}");
+            return Err(QueueFailure::UnexpectedReply { command: "MULTI", found });
+        }
+        let mut departed: HashSet<&str> = gone.iter().map(|entry| entry.id.as_str()).collect();
+        for state in State::ALL {
+            let mut pages = Pages::of(&reading, state);
+            while let Some(page) = pages.next(self.outside.queues()).await? {
+                page.flaw.iter().for_each(|flaw| scan.flaw(queue, flaw));
+                for id in page.ids.iter() {
+                    departed.remove(id.as_str());
+                }
+            }
+        }
+        Ok(departed)
+    }
+}
