@@ -72,7 +72,7 @@ pub enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// Say that what queues hold now is the truth, so that older orphans are recovered
+    /// Say that what queues hold now is the truth, so that what waits for it is recovered
     Accept(Accept),
     /// Create or update Salvage's own tables, in schema `salvage`
     Migrate,
@@ -94,6 +94,9 @@ pub struct Accept {
     /// Accept one unreadable entry of a queue as nobody's job
     #[arg(long, num_args = 2, value_names = ["QUEUE", "ID"])]
     pub entry: Option<Vec<String>>,
+    /// Try a parked job again in the next pass, or all of its source: what made PostgreSQL reject it was mended
+    #[arg(long, num_args = 1..=2, value_names = ["SOURCE", "ID"])]
+    pub parked: Option<Vec<String>>,
 }
 
 /// What can be asked of handlers.

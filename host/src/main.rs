@@ -82,13 +82,20 @@ async fn with_host(
         Command::Doctor { create_indexes, output } => {
             command::doctor::doctor(host, &config.pass, create_indexes, output.json).await
         }
-        Command::Accept(Accept { queues, entry, .. }) => match entry.as_deref() {
-            Some([queue, entry_id]) => command::accept::entry(host, queue, entry_id, &operator()).await,
-            _ => command::accept::queues(host, &queues, &operator()).await,
-        },
+        Command::Accept(what) => accept(host, what).await,
         Command::Migrate | Command::History { .. } | Command::Handler(_) => {
             unreachable!("answered without handlers or without a host")
         }
+    }
+}
+
+async fn accept(host: &Host, Accept { queues, entry, parked, .. }: Accept) -> Result<Exit, CommandError> {
+    match (entry.as_deref(), parked.as_deref()) {
+        (Some([queue, entry_id]), _) => command::accept::entry(host, queue, entry_id, &operator()).await,
+        (_, Some([source, job_id @ ..])) => {
+            command::accept::parked(host, source, job_id.first().map(String::as_str), &operator()).await
+        }
+        _ => command::accept::queues(host, &queues, &operator()).await,
     }
 }
 

@@ -7,15 +7,19 @@
 //! is safe to repeat.
 
 mod acting;
+mod alarming;
 mod corroborate;
 mod deciding;
 mod gather;
+mod holding;
 mod judge;
 mod known;
 mod look;
+mod looking_again;
 mod record;
 mod reporting;
 mod scanning;
+mod staging;
 mod stalled;
 
 use std::time::Duration;
@@ -25,9 +29,11 @@ use salvage_core::candidate::Candidate;
 use salvage_core::decision::{DecisionKind, Ruling};
 use salvage_core::lease::{Fence, LeaseAnswer, Trusted};
 use salvage_core::outcome::Outcome;
+use salvage_core::parking::Parked;
 use salvage_core::report::{LeaseState, Report};
 use salvage_core::settings::PassSettings;
 use salvage_core::sighting::{QueueFailure, Sighting};
+use salvage_core::storm;
 
 pub use look::queue_names;
 
@@ -58,6 +64,8 @@ pub(crate) struct Case {
     inputs_digest: Option<String>,
     decide_took: Option<Duration>,
     is_confirmed: bool,
+    /// What is remembered of an earlier rejection of its change.
+    parked: Option<Parked>,
     outcome: Option<Outcome>,
 }
 
@@ -81,12 +89,20 @@ impl Case {
             inputs_digest: None,
             decide_took: None,
             is_confirmed: false,
+            parked: None,
             outcome: None,
         }
     }
 
     const fn is_absent(&self) -> bool {
         matches!(self.sighting, Sighting::Absent { .. })
+    }
+
+    /// Whether it would be failed without a trace, now or once its epoch is accepted.
+    fn is_of_a_storm(&self) -> bool {
+        let waits_at_most_for_its_epoch = matches!(self.outcome, None | Some(Outcome::BeforeEpoch(_)));
+        waits_at_most_for_its_epoch
+            && self.ruling.as_ref().is_some_and(|ruling| storm::is_of_a_storm(&self.sighting, ruling))
     }
 
     /// Whether a write is still intended.
@@ -201,12 +217,11 @@ impl<O: Outside> Pass<'_, O> {
         let stalled = self.stalled(&gathered.sources, &known).await?;
         let judged = self.judge(&gathered.sources, &gathered.candidates, &known).await?;
         let corroborated = self.corroborate(&gathered, &known, &judged).await?;
-        known.scan = judged.scan;
+        (known.scan, known.unreadable) = (judged.scan, judged.unreadable);
         let pairs = gathered.candidates.iter().cloned().zip(judged.sightings);
         let mut cases: Vec<Case> = pairs.map(Case::new).collect();
         self.decide(&gathered, &known, &mut cases).await?;
-        acting::refuse_observed(&gathered, &mut cases);
-        known.hold_back(&gathered.sources, &corroborated, &mut cases);
+        self.hold_back(&gathered, &known, &corroborated, &mut cases).await?;
         self.act(&gathered, &known, &mut cases).await?;
         self.record(&gathered, &known, &cases).await?;
         Ok(Body { gathered, cases, scan_ran: known.scan.is_some(), stalled })

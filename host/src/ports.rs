@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use salvage_core::act::{Act, Place, ScriptAnswer};
+use salvage_core::alarm::Alarm;
 use salvage_core::candidate::{Candidate, LiveRow, RowToken};
 use salvage_core::decision::Decision;
 use salvage_core::epoch::QueueMemory;
@@ -13,10 +14,12 @@ use salvage_core::lease::{Fence, LeaseAnswer};
 use salvage_core::ledger::{Entry, Intent, PassRecord, StoryLine};
 use salvage_core::manifest::HandlerManifest;
 use salvage_core::outcome::Outcome;
+use salvage_core::parking::Parked;
 use salvage_core::report::SourceCounts;
 use salvage_core::sighting::{QueueFailure, Residue};
 use salvage_core::snapshot::{IdsCopy, IdsPage, Snapshot, Stalled, State};
 use salvage_core::source::{ResolvedSource, SourceName, Standing};
+use salvage_core::storm::Storm;
 
 /// Everything a pass needs of the outside, under one name.
 pub trait Outside {
@@ -528,6 +531,53 @@ pub trait Ledger {
     /// # Errors
     /// If they still count; the cap is then stricter than it need be.
     async fn withdraw(&self, pass_id: &str, intents: &[Intent]) -> Result<(), StoreFailure>;
+
+    /// Adds an alarm to the record of a pass that is under way.
+    ///
+    /// # Errors
+    /// If it was not recorded.
+    async fn alarm(&self, pass_id: &str, alarm: &Alarm) -> Result<(), StoreFailure>;
+
+    /// The storms that the last pass saw, under this host's prefix.
+    ///
+    /// # Errors
+    /// If they could not be read.
+    async fn storms(&self) -> Result<BTreeMap<SourceName, Storm>, StoreFailure>;
+
+    /// Remembers for each source how many orphans its storm has, seen at `now` unless it was seen before; none: the storm
+    /// is over, and the next one has to be accepted anew.
+    ///
+    /// # Errors
+    /// [`StoreFailure::Fenced`] or if nothing was written.
+    async fn remember_storms(
+        &self,
+        orphans: &BTreeMap<SourceName, u64>,
+        now: Timestamp,
+        fence: &Fence,
+    ) -> Result<(), StoreFailure>;
+
+    /// What is remembered of each job whose change was rejected; in the order of `jobs`.
+    ///
+    /// # Errors
+    /// If it could not be read.
+    async fn parked(&self, jobs: &[(SourceName, String)]) -> Result<Vec<Option<Parked>>, StoreFailure>;
+
+    /// Remembers rows that were rejected, in place of what was remembered of them.
+    ///
+    /// # Errors
+    /// [`StoreFailure::Fenced`] or if nothing was written.
+    async fn park(&self, parked: &[Parked], fence: &Fence) -> Result<(), StoreFailure>;
+
+    /// Lets the next pass try a parked job of `source` again, or all of them; returns how many wait no more.
+    ///
+    /// # Errors
+    /// If none was released.
+    async fn release_parked(
+        &self,
+        source: &SourceName,
+        job_id: Option<&str>,
+        who: &str,
+    ) -> Result<u64, StoreFailure>;
 
     /// Records stories that were not written by an act's own transaction, in one batch, under the fence: a pass that was
     /// superseded on its way has judged by what is not true any more, and tells nothing.

@@ -1,6 +1,8 @@
 //! Acts on real servers: what is put back, what is failed, and what is left alone.
 
 use anyhow::Result;
+use salvage::ports::Ledger;
+use salvage_core::source::SourceName;
 use salvage_tests::example::{Deck, Jobs, SlideExportJob, SlideJob, Video, VideoJob};
 use salvage_tests::stores::Stores;
 use salvage_tests::system::{System, job, source, story};
@@ -218,6 +220,28 @@ async fn a_row_that_a_worker_holds_locked_is_not_ours_and_the_next_pass_looks_ag
     assert_eq!(story(&report, "free"), "absent requeue applied", "{report:#?}");
     worker.rollback().await?;
     assert_eq!(story(&system.pass().await?, "s1"), "absent requeue applied");
+    Ok(())
+}
+
+/// A17. What the application makes of it is its own rule; we only keep out of it, and remember.
+#[tokio::test]
+async fn a_worker_that_completes_a_job_after_we_failed_it_has_the_last_word_and_the_ledger_keeps_ours()
+-> Result<()> {
+    let system = running().await?;
+    let pool = system.db.pool();
+    Deck::ready("d1").exporting().insert(pool).await?;
+    SlideExportJob::processing("e1").stale().of("d1").insert(pool).await?;
+    assert_eq!(story(&system.pass().await?, "e1"), "absent fail applied");
+
+    assert!(SlideExportJob::complete(pool, "e1").await?, "the worker writes by id alone");
+    sql(&system, "UPDATE \"SlideDeck\" SET \"exportStatus\" = 'READY' WHERE id = 'd1'").await?;
+    let before = Stores::of(&system).await?.of_the_application();
+    assert!(system.pass().await?.jobs.is_empty());
+    assert_eq!(Stores::of(&system).await?.of_the_application(), before);
+    let name = SourceName { domain: "exports".into(), source: "slide-export".into() };
+    let told = system.host.postgres.story(&name, "e1").await?;
+    let told: Vec<_> = told.iter().map(|line| (line.decision.as_str(), line.outcome.as_deref())).collect();
+    assert_eq!(told, [("fail", Some("applied"))]);
     Ok(())
 }
 

@@ -107,9 +107,14 @@ impl Running {
 
     /// Sends SIGTERM.
     pub(crate) fn terminate(&self) -> Result<()> {
+        self.signal(libc::SIGTERM)
+    }
+
+    /// Sends a signal to a process that was not waited for yet.
+    pub(crate) fn signal(&self, number: i32) -> Result<()> {
         let pid = libc::pid_t::try_from(self.child.id()).context("a process id beyond pid_t")?;
         // SAFETY: kill(2) takes two numbers; the child was not waited for yet, so the id is still its own.
-        ensure!(unsafe { libc::kill(pid, libc::SIGTERM) } == 0, "SIGTERM was not sent");
+        ensure!(unsafe { libc::kill(pid, number) } == 0, "signal {number} was not sent");
         Ok(())
     }
 

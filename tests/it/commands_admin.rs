@@ -25,6 +25,7 @@ async fn migrate_says_what_it_applied_and_a_second_time_does_nothing() -> Result
     applied 0001 fence and passes
     applied 0002 queues
     applied 0003 intents and ledger
+    applied 0005 storms and parked
     `salvage doctor` says what else a pass needs
     ");
     let before = rows(db.pool(), "salvage").await?;
@@ -118,20 +119,22 @@ async fn explain_tells_a_story_by_full_and_by_bare_name() -> Result<()> {
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "[time]"),
         (r"updated at \S+ \S+,", "updated at [time],"),
         (r"xmin \d+", "xmin [xmin]"),
-        (r"(sha256|run) [0-9a-f]{12}", "$1 [12 digits]"),
+        (r"(sha256|run|replication) [0-9a-f]{12}", "$1 [12 digits]"),
+        (r#"prefix "\w+""#, r#"prefix "[prefix]""#),
     ]}, {
-        assert_snapshot!(full.stdout, @r"
+        assert_snapshot!(full.stdout, @r#"
         slides/generation s1, [time], generation 2
           row       QUEUED, updated at [time], xmin [xmin]
           sighting  absent
           decision  fail: The slide deck of this job no longer exists, so its slides cannot be generated.
           outcome   applied
           handler   sha256 [12 digits]
-          evidence  queues read at [time] of Redis run [12 digits], and a second look agreed
-          evidence  queue slide-export: 0 scheduled ids, counter 100, epoch since [time]
-          evidence  queue slide-generation: 0 scheduled ids, counter 100, epoch since [time]
+          evidence  queues read at [time] under prefix "[prefix]", and a second look agreed
+          evidence  Redis: master, run [12 digits], replication [12 digits], 0 keys evicted under noeviction
+          evidence  queue slide-export: 0 scheduled ids, counter 100; epoch since [time] (nonce kept)
+          evidence  queue slide-generation: 0 scheduled ids, counter 100; epoch since [time] (nonce kept)
           evidence  payloads: 0 read, 0 foreign, 0 departed, 0 unreadable
-        ");
+        "#);
     });
     let story = salvage(&system, &["explain", "generation", "s1", "--json"])?.ended_with(0)?.json()?;
     assert_eq!(

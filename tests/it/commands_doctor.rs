@@ -28,7 +28,7 @@ async fn a_healthy_system_is_well_and_doctor_says_by_what() -> Result<()> {
     let ran = salvage(&system, &["doctor"])?.ended_with(0)?;
     insta::with_settings!({ filters => vec![
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "[time]"),
-        (r"(sha256|run) [0-9a-f]{12}", "$1 [12 digits]"),
+        (r"(sha256|run|replication) [0-9a-f]{12}", "$1 [12 digits]"),
     ]}, {
         assert_snapshot!(ran.stdout, @r#"
         ok   PostgreSQL: connected; schema salvage is current
@@ -40,7 +40,7 @@ async fn a_healthy_system_is_well_and_doctor_says_by_what() -> Result<()> {
         ok   source slides/generation: candidates are found by index "SlideJob_live"
         ok   source video-composition/composition: candidates are found by index "VideoJob_live"
         ok   source video-composition/narration: candidates are found by index narration_jobs_live
-        ok   Redis: connected; master, run [12 digits], 0 keys evicted
+        ok   Redis: connected; master, run [12 digits], replication [12 digits], 0 keys evicted under noeviction
         ok   queue narration: 0 jobs scheduled, counter 100; epoch since [time]
         ok   queue slide-export: 0 jobs scheduled, counter 100; epoch since [time]
         ok   queue slide-generation: 0 jobs scheduled, counter 100; epoch since [time]

@@ -5,6 +5,7 @@
 
 pub mod answering;
 pub mod bullmq;
+pub mod door;
 pub mod example;
 pub mod rival;
 pub mod services;

@@ -84,13 +84,16 @@ impl System {
             start_delay: Duration::ZERO..=Duration::ZERO,
             ..config.pass.clone()
         };
-        // On a busy machine, longer than the library's half a second.
-        let patient = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(30)));
-        let client = redis::Client::open(redis_url)?;
-        let plain = client.get_multiplexed_async_connection_with_config(&patient).await?;
+        let plain = connected(redis_url).await?;
         let (switch, stop) = stop();
         let redis_url = redis_url.to_owned();
         Ok(Self { db, host, settings, prefix, redis_url, folder, plain, stop, _switch: switch })
+    }
+
+    /// Connects the test itself anew, whose connection ended with a server that it restarted. The host finds out by itself.
+    pub async fn reconnect(&mut self) -> Result<()> {
+        self.plain = connected(&self.redis_url).await?;
+        Ok(())
     }
 
     /// Another host on the same stores, under the same settings.
@@ -182,6 +185,12 @@ impl System {
         command.env_remove("DATABASE_URL").env_remove("REDIS_URL").env_remove("RUST_LOG");
         Ok(command)
     }
+}
+
+async fn connected(redis_url: &str) -> Result<MultiplexedConnection> {
+    // On a busy machine, longer than the library's half a second.
+    let patient = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(30)));
+    Ok(redis::Client::open(redis_url)?.get_multiplexed_async_connection_with_config(&patient).await?)
 }
 
 /// The counters of one source, `domain/source`.

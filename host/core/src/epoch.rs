@@ -17,7 +17,7 @@ use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::snapshot::{QueueReading, Server};
 
@@ -57,7 +57,8 @@ impl QueueMemory {
 }
 
 /// What a new snapshot means for a queue's epoch.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verdict", rename_all = "kebab-case")]
 pub enum Continuity {
     /// Never seen before, or never marked with a nonce: an epoch begins.
     FirstContact,
@@ -68,7 +69,7 @@ pub enum Continuity {
 }
 
 /// What broke an epoch.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Break {
     /// Our key is gone.

@@ -88,6 +88,7 @@ pub(crate) fn queue(entries: &[(State, &str)]) -> QueueReading {
 /// A healthy master that holds these queues.
 pub(crate) fn snapshot(queues: Vec<(&str, QueueReading)>) -> Snapshot {
     Snapshot {
+        prefix: "bull".into(),
         at_ms: 1_000_000,
         server: server(),
         queues: queues.into_iter().map(|(name, reading)| (name.to_owned(), reading)).collect(),

@@ -5,8 +5,17 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::scan::ScanCounts;
+use crate::alarm::Alarm;
+use crate::epoch::{Continuity, QueueMemory};
+use crate::scan::{ScanCounts, Unreadable};
+use crate::snapshot::{Flaw, QueueReading, Server, Snapshot};
 use crate::source::SourceName;
+
+/// Of a nonce's 32 random digits: enough to tell one from another.
+const NONCE_DIGITS: usize = 8;
+
+/// Of a run or replication id's 40 digits: as many as `salvage doctor` shows.
+const SERVER_DIGITS: usize = 12;
 
 /// One orphan's story in one pass. A story that does not change from pass to pass stays one ledger row with a count.
 #[derive(Debug, Clone)]
@@ -41,17 +50,20 @@ pub struct Entry {
     pub decide_us: Option<u64>,
 }
 
-/// What a judgement rests on, the same for every orphan of a pass but for its queues.
+/// What a judgement rests on, the same for every orphan of a pass but for its queues: what each guard saw, beside what was
+/// remembered. Identifiers are shortened, for this is kept with every story.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Evidence {
     /// The pass's generation.
     pub generation: u64,
     /// The database's clock at the candidate query, RFC 3339.
     pub cutoff_base: String,
-    /// Redis's clock at the (last) snapshot, ms since 1970.
+    /// Redis's clock at the first snapshot, ms since 1970; 0 if there is none.
     pub snapshot_ms: u64,
-    /// The node's run id.
-    pub run_id: String,
+    /// The key prefix of the queues; empty if there is no snapshot.
+    pub prefix: String,
+    /// The node that answered: its role, whether it was loading, who it is, what it evicted. `None` if there is no snapshot.
+    pub server: Option<Server>,
     /// Per queue of the source.
     pub queues: BTreeMap<String, QueueEvidence>,
     /// What the scan saw, if one ran.
@@ -63,14 +75,96 @@ pub struct Evidence {
 /// What was known of one queue.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct QueueEvidence {
-    /// When its epoch began, RFC 3339.
+    /// When its epoch began, RFC 3339; empty if it never did.
     pub epoch_began: String,
     /// Whether the operator accepted that epoch.
     pub accepted: bool,
+    /// What comparing what was seen with what was remembered said of the epoch. `None` if it could not be compared: there is
+    /// no snapshot, its node may not speak for the queue, or a key of the queue is not what it should be.
+    pub continuity: Option<Continuity>,
+    /// What the snapshot saw; `None` if there is none.
+    pub seen: Option<Seen>,
+    /// What the pass before had left; `None` if none had met the queue.
+    pub remembered: Option<Remembered>,
+}
+
+/// What the snapshot saw of one queue.
+#[derive(Debug, Clone, Serialize)]
+pub struct Seen {
+    /// The first characters of the nonce in our own key.
+    pub nonce: Option<String>,
     /// BullMQ's counter.
-    pub id_counter: Option<u64>,
+    pub id: Option<u64>,
+    /// Whether `meta` was there.
+    pub meta: bool,
     /// Ids in the six states.
     pub ids: usize,
+    /// What forbids to call anything absent: elements of another type, Pro groups, no trace of BullMQ. None: all of that
+    /// was looked at and found right.
+    pub flaws: Vec<Flaw>,
+    /// Entries without a readable payload; `None` if there was none, or no payload was needed.
+    pub unreadable: Option<Unreadable>,
+}
+
+/// What was remembered of one queue, and of the node that held it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Remembered {
+    /// The first characters of the one or two nonces that will do.
+    pub nonces: Vec<String>,
+    /// BullMQ's counter may not be lower.
+    pub id: Option<u64>,
+    /// Another run id is a restart.
+    pub run_id: String,
+    /// Another replication id is a failover.
+    pub replid: String,
+    /// More evicted keys than these are a loss, under a policy that may evict a job.
+    pub evicted_keys: u64,
+}
+
+impl Evidence {
+    /// Takes note of the snapshot itself.
+    #[must_use]
+    pub fn at(self, snapshot: &Snapshot) -> Self {
+        let server = &snapshot.server;
+        let server = Server {
+            run_id: shortened(&server.run_id, SERVER_DIGITS),
+            replid: shortened(&server.replid, SERVER_DIGITS),
+            ..server.clone()
+        };
+        Self { snapshot_ms: snapshot.at_ms, prefix: snapshot.prefix.clone(), server: Some(server), ..self }
+    }
+}
+
+impl Seen {
+    /// Of a queue's reading, and what of its entries could not be read.
+    #[must_use]
+    pub fn new(reading: &QueueReading, unreadable: Option<&Unreadable>) -> Self {
+        Self {
+            nonce: reading.nonce.as_deref().map(|nonce| shortened(nonce, NONCE_DIGITS)),
+            id: reading.id_counter,
+            meta: reading.has_meta,
+            ids: reading.ids_total(),
+            flaws: reading.flaws.clone(),
+            unreadable: unreadable.cloned(),
+        }
+    }
+}
+
+impl From<&QueueMemory> for Remembered {
+    fn from(memory: &QueueMemory) -> Self {
+        let nonces = [&memory.nonce, &memory.nonce_next].into_iter().flatten();
+        Self {
+            nonces: nonces.map(|nonce| shortened(nonce, NONCE_DIGITS)).collect(),
+            id: memory.id_counter,
+            run_id: shortened(&memory.run_id, SERVER_DIGITS),
+            replid: shortened(&memory.replid, SERVER_DIGITS),
+            evicted_keys: memory.evicted_keys,
+        }
+    }
+}
+
+fn shortened(text: &str, digits: usize) -> String {
+    text.chars().take(digits).collect()
 }
 
 /// Written before the acts: what may be about to happen. The recovery cap counts these.
@@ -97,6 +191,8 @@ pub struct PassRecord {
     pub duration_ms: Option<u64>,
     /// Its counters, as in `once --json`.
     pub sources: serde_json::Value,
+    /// What it was alarmed at.
+    pub alarms: Vec<Alarm>,
 }
 
 /// One line of a job's story, as `explain` shows it.

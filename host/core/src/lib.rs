@@ -6,12 +6,15 @@
 //!
 //! Read in this order: [`manifest`] (what a domain declares), [`candidate`] (rows that may need recovery), [`snapshot`]
 //! (what the queues said), [`lookup`] and [`scan`] (who is present), [`epoch`] (whether an absence may be believed),
-//! [`decision`] (what shall become of an orphan), [`act`] (the one write), [`report`].
+//! [`decision`] (what shall become of an orphan), [`storm`], [`parking`] and [`backlog`] (what has to wait), [`stages`] (how
+//! many at once), [`act`] (the one write), [`report`].
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 pub mod act;
+pub mod alarm;
+pub mod backlog;
 pub mod candidate;
 pub mod decision;
 pub mod epoch;
@@ -25,6 +28,7 @@ pub mod ledger;
 pub mod lookup;
 pub mod manifest;
 pub mod outcome;
+pub mod parking;
 pub mod payload;
 pub mod report;
 pub mod scan;
@@ -32,3 +36,5 @@ pub mod settings;
 pub mod sighting;
 pub mod snapshot;
 pub mod source;
+pub mod stages;
+pub mod storm;

@@ -20,7 +20,7 @@ pub enum Outcome {
     Parked(String),
     /// Older than what is known of its queues: waits for `accept`.
     BeforeEpoch(String),
-    /// Too many at once: waits for `accept`.
+    /// Too many at once would be failed without a trace: waits for `accept`.
     Storm(String),
 }
 
@@ -58,5 +58,28 @@ impl Outcome {
     #[must_use]
     pub const fn enqueued_nothing(&self) -> bool {
         !matches!(self, Self::Applied | Self::Indeterminate(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An intent is withdrawn only on proof: the cap of recoveries counts what may have been enqueued.
+    #[test]
+    fn only_what_was_applied_or_may_have_been_counts_as_a_recovery() {
+        let why = String::new;
+        for (outcome, enqueued_nothing) in [
+            (Outcome::Applied, false),
+            (Outcome::Indeterminate(why()), false),
+            (Outcome::Superseded(why()), true),
+            (Outcome::Gone, true),
+            (Outcome::Refused(why()), true),
+            (Outcome::Parked(why()), true),
+            (Outcome::BeforeEpoch(why()), true),
+            (Outcome::Storm(why()), true),
+        ] {
+            assert_eq!(outcome.enqueued_nothing(), enqueued_nothing, "{outcome:?}");
+        }
     }
 }

@@ -36,6 +36,17 @@ pub struct ScanCounts {
     pub unreadable: usize,
 }
 
+/// The entries of one queue that are not readable and not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unreadable {
+    /// How many were met.
+    pub count: usize,
+    /// The first of them: enough to name one.
+    pub entry: String,
+    /// What is wrong with that one.
+    pub fault: EntryFault,
+}
+
 /// One entry to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
@@ -52,8 +63,7 @@ pub struct Entry {
 pub struct Scan<'a> {
     lookup: Lookup<'a>,
     accepted: &'a BTreeSet<(String, String)>,
-    /// The first unreadable entry of each queue: enough to name one.
-    unreadable: BTreeMap<String, (String, EntryFault)>,
+    unreadable: BTreeMap<String, Unreadable>,
     named: Vec<BTreeMap<String, String>>,
     counts: ScanCounts,
 }
@@ -174,7 +184,8 @@ impl<'a> Scan<'a> {
             return;
         }
         self.counts.unreadable += 1;
-        self.unreadable.entry(entry.queue.clone()).or_insert_with(|| (entry.id.clone(), fault));
+        let first = || Unreadable { count: 0, entry: entry.id.clone(), fault };
+        self.unreadable.entry(entry.queue.clone()).or_insert_with(first).count += 1;
     }
 
     /// The verdict: who was not seen is absent if every queue of its source proves it, and unknown otherwise.
@@ -202,7 +213,13 @@ impl<'a> Scan<'a> {
     }
 
     fn verdict(mut self, sightings: Vec<Sighting>) -> Verdict {
-        Verdict { sightings, counts: self.counts, by_rule: self.lookup.take_sample(), named: self.named }
+        Verdict {
+            sightings,
+            counts: self.counts,
+            by_rule: self.lookup.take_sample(),
+            named: self.named,
+            unreadable: self.unreadable,
+        }
     }
 
     fn doubt_of(
@@ -228,8 +245,8 @@ impl<'a> Scan<'a> {
             if !reading.has_every_state() {
                 return Some(Doubt::Redis(unread(format!("not every state of queue {queue:?}"))));
             }
-            let (entry_id, fault) = self.unreadable.get(&queue)?;
-            Some(Doubt::Entry { queue, entry_id: entry_id.clone(), fault: *fault })
+            let Unreadable { entry, fault, .. } = self.unreadable.get(&queue)?;
+            Some(Doubt::Entry { queue, entry_id: entry.clone(), fault: *fault })
         })
     }
 }
@@ -279,6 +296,8 @@ pub struct Verdict {
     pub by_rule: Vec<Sample>,
     /// Per source, row ids that payloads named, with the queue that holds the entry; at most [`SAMPLE_MAX`].
     pub named: Vec<BTreeMap<String, String>>,
+    /// Per queue, what could not be read; no entry for a queue that was read whole.
+    pub unreadable: BTreeMap<String, Unreadable>,
 }
 
 /// Every candidate unknown for one reason: Redis gave no snapshot at all.

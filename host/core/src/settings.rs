@@ -22,6 +22,8 @@ pub struct PassSettings {
     pub start_delay: RangeInclusive<Duration>,
     /// Most acts in one pass.
     pub acts_max: u32,
+    /// Nothing is put back into a queue in which as many jobs wait as this; `None`: no limit.
+    pub queue_depth_max: Option<u32>,
     /// The lease's time to live.
     pub lease_ttl: Duration,
 }
@@ -38,6 +40,8 @@ impl Default for PassSettings {
             recoveries_window: minutes(72 * 60),
             start_delay: Duration::from_secs(5)..=Duration::from_secs(15),
             acts_max: 1000,
+            // Off: whatever else lives in its queues, an orphan is put back.
+            queue_depth_max: None,
             lease_ttl: Duration::from_secs(600),
         }
     }

@@ -71,6 +71,8 @@ impl fmt::Display for State {
 /// One atomic read of all queues of the pass.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
+    /// The key prefix under which the queues were looked for.
+    pub prefix: String,
     /// Redis's own clock at the snapshot, milliseconds since 1970.
     pub at_ms: u64,
     /// The node that answered.
@@ -140,6 +142,7 @@ pub struct IdsPage<'a> {
 
 /// A reason why a queue's reading proves no absence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Flaw {
     /// A key is of another type than BullMQ's.
     WrongType {

@@ -1,15 +1,15 @@
 //! A source as the pass uses it: what the handler declared, joined with what the catalog and the grants say.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::manifest::{ParentChange, Source};
 
 /// `domain/source`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SourceName {
     /// The handler's domain.
     pub domain: String,
@@ -52,18 +52,32 @@ pub struct ResolvedSource {
 
 /// SQL types by table and column, as `format_type` prints them, e.g. `timestamp(3) without time zone`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ColumnTypes(BTreeMap<(String, String), String>);
+pub struct ColumnTypes {
+    types: BTreeMap<(String, String), String>,
+    not_null: BTreeSet<(String, String)>,
+}
 
 impl ColumnTypes {
     /// Remembers a column's type.
     pub fn insert(&mut self, table: &str, column: &str, sql_type: &str) {
-        self.0.insert((table.to_owned(), column.to_owned()), sql_type.to_owned());
+        self.types.insert((table.to_owned(), column.to_owned()), sql_type.to_owned());
+    }
+
+    /// Remembers that a column is NOT NULL.
+    pub fn insert_not_null(&mut self, table: &str, column: &str) {
+        self.not_null.insert((table.to_owned(), column.to_owned()));
+    }
+
+    /// Whether a column is NOT NULL.
+    #[must_use]
+    pub fn is_not_null(&self, table: &str, column: &str) -> bool {
+        self.not_null.contains(&(table.to_owned(), column.to_owned()))
     }
 
     /// The type of a column, if the catalog has it.
     #[must_use]
     pub fn get(&self, table: &str, column: &str) -> Option<&str> {
-        self.0.get(&(table.to_owned(), column.to_owned())).map(String::as_str)
+        self.types.get(&(table.to_owned(), column.to_owned())).map(String::as_str)
     }
 }
 

@@ -1,4 +1,4 @@
-//! `salvage accept`: the operator says that what Redis holds now is the truth.
+//! `salvage accept`: the operator says that what Redis holds now is the truth, or that what PostgreSQL rejected was mended.
 //!
 //! Accepting a queue takes a snapshot, so that it is this very state that is accepted: a fresh nonce is written with it,
 //! and a Redis that loses data afterwards is noticed as ever.
@@ -10,6 +10,8 @@ use salvage_core::epoch::{QueueMemory, follow, remember};
 use salvage_core::snapshot::Snapshot;
 use salvage_core::source::Standing;
 
+use super::explain::{known_sources, source_name, there_are};
+use super::text::counted;
 use super::{CommandError, Done, say};
 use crate::cli::Exit;
 use crate::pass::SCOPE;
@@ -55,6 +57,29 @@ pub async fn entry<O: Outside>(outside: &O, queue: &str, entry_id: &str, who: &s
     outside.ledger().accept_entry(queue, entry_id, who, now).await?;
     tracing::warn!(queue, entry.id = entry_id, who, "entry accepted: it counts as nobody's job");
     say(format_args!("accepted entry {entry_id} of {queue}: it counts as nobody's job"))?;
+    Ok(Exit::Done)
+}
+
+/// Lets the next pass try a parked job of a source again, or all of them.
+///
+/// # Errors
+/// If the source is not known, PostgreSQL did not answer, or nothing of it is parked.
+pub async fn parked<O: Outside>(outside: &O, source: &str, job_id: Option<&str>, who: &str) -> Done {
+    outside.ledger().check_schema().await?;
+    let known = known_sources(&outside.handlers().domains());
+    let source = source_name(source, &known)?;
+    if !known.contains(&source) {
+        let why = format!("no handler that serves has a source {source}; {}", there_are(&known));
+        return Err(CommandError::Unknown(why));
+    }
+    let released = outside.ledger().release_parked(&source, job_id, who).await?;
+    if released == 0 {
+        let what = job_id.map_or_else(|| format!("no job of {source}"), |id| format!("job {id} of {source}"));
+        let is_not = if job_id.is_some() { "is not parked" } else { "is parked" };
+        return Err(CommandError::Unknown(format!("{what} {is_not}; `salvage plan` lists what is")));
+    }
+    tracing::warn!(%source, candidate.id = job_id, who, jobs = released, "parked jobs released");
+    say(format_args!("released {} of {source}: the next pass tries again", counted(released, "parked job")))?;
     Ok(Exit::Done)
 }
 

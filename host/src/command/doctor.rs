@@ -9,6 +9,8 @@ use salvage_core::snapshot::{QueueReading, Server};
 use salvage_core::source::ResolvedSource;
 use serde::Serialize;
 
+mod waiting;
+
 use super::text::{beside, counted};
 use super::{CommandError, Done, handler, say, say_json};
 use crate::cli::Exit;
@@ -89,6 +91,9 @@ pub async fn doctor(host: &Host, settings: &PassSettings, create_indexes: bool, 
     let names = host.handlers.domains().into_iter().flat_map(|domain| domain.manifest.sources);
     let names = names.flat_map(|source| source.queues).map(|queue| queue.name).collect();
     queues(host, &names, has_schema == Some(true), &mut findings).await;
+    if has_schema == Some(true) {
+        waiting::waiting(host, &sources, &mut findings).await;
+    }
     if json {
         say_json(&findings.0)?;
     } else {
@@ -281,8 +286,15 @@ async fn queues(host: &Host, names: &BTreeSet<String>, has_schema: bool, finding
 }
 
 fn node(server: &Server) -> String {
-    let run_id: String = server.run_id.chars().take(12).collect();
-    format!("connected; {}, run {run_id}, {} evicted", server.role, counted(server.evicted_keys, "key"))
+    let short = |id: &str| id.chars().take(12).collect::<String>();
+    format!(
+        "connected; {}, run {}, replication {}, {} evicted under {}",
+        server.role,
+        short(&server.run_id),
+        short(&server.replid),
+        counted(server.evicted_keys, "key"),
+        server.maxmemory_policy
+    )
 }
 
 fn queue(
@@ -310,7 +322,14 @@ fn queue(
     match (follow(memory, reading, server), memory) {
         (Continuity::Continues, Some(memory)) => {
             let accepted = memory.accepted_at.map(|at| format!(", accepted {at:.0}")).unwrap_or_default();
-            findings.good(&subject, format!("{held}; epoch since {:.0}{accepted}", memory.epoch_began));
+            let kept = if memory.run_id != server.run_id {
+                ", kept over a restart"
+            } else if memory.replid != server.replid {
+                ", kept over a failover"
+            } else {
+                ""
+            };
+            findings.good(&subject, format!("{held}; epoch since {:.0}{kept}{accepted}", memory.epoch_began));
         }
         (Continuity::Broken(why), _) => findings.bad(
             &subject,

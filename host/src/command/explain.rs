@@ -1,6 +1,7 @@
 //! `salvage explain SOURCE ID`: the story of one job, from the ledger.
 
 use jiff::Timestamp;
+use salvage_core::epoch::Continuity;
 use salvage_core::ledger::StoryLine;
 use salvage_core::source::SourceName;
 use serde_json::Value;
@@ -10,7 +11,7 @@ use super::{CommandError, Done, say, say_json};
 use crate::cli::Exit;
 use crate::ports::{Handlers, Ledger, LoadedDomain, Outside};
 
-/// Digits of a digest or run id that are shown to people.
+/// Digits of a digest that are shown to people.
 const DIGITS: usize = 12;
 
 /// Prints a job's story, oldest first.
@@ -48,7 +49,8 @@ pub async fn explain<O: Outside>(outside: &O, source: &str, id: &str, json: bool
     Ok(Exit::Done)
 }
 
-fn known_sources(domains: &[LoadedDomain]) -> Vec<SourceName> {
+/// Every source of every handler that serves.
+pub(super) fn known_sources(domains: &[LoadedDomain]) -> Vec<SourceName> {
     let of_domain = |domain: &LoadedDomain| {
         let named = |source: &salvage_core::manifest::Source| SourceName {
             domain: domain.manifest.domain.clone(),
@@ -60,7 +62,7 @@ fn known_sources(domains: &[LoadedDomain]) -> Vec<SourceName> {
 }
 
 /// `domain/source`, or a bare source that only one domain has.
-fn source_name(asked: &str, known: &[SourceName]) -> Result<SourceName, CommandError> {
+pub(super) fn source_name(asked: &str, known: &[SourceName]) -> Result<SourceName, CommandError> {
     if let Some((domain, source)) = asked.split_once('/') {
         return Ok(SourceName { domain: domain.to_owned(), source: source.to_owned() });
     }
@@ -78,7 +80,7 @@ fn source_name(asked: &str, known: &[SourceName]) -> Result<SourceName, CommandE
     }
 }
 
-fn there_are(known: &[SourceName]) -> String {
+pub(super) fn there_are(known: &[SourceName]) -> String {
     if known.is_empty() {
         return "no handler serves, and `salvage handler list` says why".to_owned();
     }
@@ -127,16 +129,22 @@ fn evidence(of: &Value) -> Vec<String> {
     if let Some(at) = of["snapshot_ms"].as_i64().filter(|ms| *ms > 0) {
         let at = Timestamp::from_millisecond(at).unwrap_or_default();
         let second = if of["second_look"] == true { ", and a second look agreed" } else { "" };
-        lines
-            .push(format!("queues read at {at:.0} of Redis run {}{second}", shortened(&text(&of["run_id"]))));
+        lines.push(format!("queues read at {at:.0} under prefix {}{second}", of["prefix"]));
     }
-    for (queue, seen) in of["queues"].as_object().into_iter().flatten() {
-        let ids = counted(seen["ids"].as_u64().unwrap_or(0), "scheduled id");
-        let counter = seen["id_counter"].as_u64().map_or_else(|| "none".to_owned(), |id| id.to_string());
-        let began = seen["epoch_began"].as_str().and_then(|began| began.parse::<Timestamp>().ok());
-        let epoch = began.map(|began| format!(", epoch since {began:.0}")).unwrap_or_default();
-        let accepted = if seen["accepted"] == true { " (accepted)" } else { "" };
-        lines.push(format!("queue {queue}: {ids}, counter {counter}{epoch}{accepted}"));
+    let server = &of["server"];
+    if server.is_object() {
+        let loading = if server["loading"] == true { ", loading" } else { "" };
+        lines.push(format!(
+            "Redis: {}{loading}, run {}, replication {}, {} evicted under {}",
+            text(&server["role"]),
+            text(&server["run_id"]),
+            text(&server["replid"]),
+            counted(server["evicted_keys"].as_u64().unwrap_or(0), "key"),
+            text(&server["maxmemory_policy"])
+        ));
+    }
+    for (queue, evidence) in of["queues"].as_object().into_iter().flatten() {
+        lines.push(format!("queue {queue}: {}; {}", seen(&evidence["seen"]), epoch(evidence, server)));
     }
     if let Some(scan) = of["scan"].as_object() {
         let count = |key: &str| scan.get(key).and_then(Value::as_u64).unwrap_or(0);
@@ -149,6 +157,41 @@ fn evidence(of: &Value) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// What a queue held.
+fn seen(of: &Value) -> String {
+    if !of.is_object() {
+        return "not read".to_owned();
+    }
+    let counter = of["id"].as_u64().map_or_else(|| "no counter".to_owned(), |id| format!("counter {id}"));
+    let meta = if of["meta"] == true { "" } else { ", no meta" };
+    let mut told = format!("{}, {counter}{meta}", counted(of["ids"].as_u64().unwrap_or(0), "scheduled id"));
+    for flaw in of["flaws"].as_array().into_iter().flatten() {
+        let key = flaw["key"].as_str().map(|key| format!(" {key}")).unwrap_or_default();
+        told += &format!(", {}{key}", text(&flaw["kind"]));
+    }
+    if let (Some(count), entry) = (of["unreadable"]["count"].as_u64(), &of["unreadable"]["entry"]) {
+        told += &format!(", {count} unreadable, such as {entry}");
+    }
+    told
+}
+
+/// What was known of a queue's epoch, and by what.
+fn epoch(of: &Value, server: &Value) -> String {
+    let began = of["epoch_began"].as_str().and_then(|began| began.parse::<Timestamp>().ok());
+    let since = began.map_or_else(|| "no epoch".to_owned(), |began| format!("epoch since {began:.0}"));
+    let is_another = |key: &str| of["remembered"][key] != server[key];
+    let ground = match serde_json::from_value(of["continuity"].clone()) {
+        Ok(Continuity::FirstContact) => " (first contact)".to_owned(),
+        Ok(Continuity::Continues) if is_another("run_id") => " (nonce kept over a restart)".to_owned(),
+        Ok(Continuity::Continues) if is_another("replid") => " (nonce kept over a failover)".to_owned(),
+        Ok(Continuity::Continues) => " (nonce kept)".to_owned(),
+        Ok(Continuity::Broken(why)) => format!(": {why}"),
+        Err(_) => ", which this look could not confirm".to_owned(),
+    };
+    let accepted = if of["accepted"] == true { ", accepted" } else { "" };
+    format!("{since}{ground}{accepted}")
 }
 
 /// A text without quotes; anything else as JSON.
@@ -170,6 +213,45 @@ mod tests {
 
     fn refused(asked: &str, known: &[SourceName]) -> String {
         source_name(asked, known).expect_err("a refusal").to_string()
+    }
+
+    /// Of a queue that held two ids, as Redis run `r1` had it before.
+    fn told(seen: Value, continuity: Value) -> String {
+        let of = serde_json::json!({
+            "server": { "run_id": "r2", "replid": "p1" },
+            "queues": { "q": {
+                "epoch_began": "2026-01-31T09:00:00.000000Z",
+                "accepted": true,
+                "continuity": continuity,
+                "remembered": { "run_id": "r1", "replid": "p1" },
+                "seen": seen,
+            } },
+        });
+        evidence(&of).pop().expect("a line of the queue")
+    }
+
+    #[test]
+    fn a_queue_is_a_line_that_says_what_was_seen_and_what_is_known_by_it() {
+        let whole = serde_json::json!({ "id": 7, "ids": 2, "meta": true, "flaws": [], "unreadable": null });
+        assert_eq!(
+            told(whole.clone(), serde_json::json!({ "verdict": "continues" })),
+            "queue q: 2 scheduled ids, counter 7; epoch since 2026-01-31T09:00:00Z (nonce kept over a restart), accepted"
+        );
+        assert_eq!(
+            told(whole, serde_json::json!({ "verdict": "broken", "kind": "id-fell", "from": 9, "to": 7 })),
+            "queue q: 2 scheduled ids, counter 7; epoch since 2026-01-31T09:00:00Z: the queue's `id` fell from 9 to 7, accepted"
+        );
+        let flawed = serde_json::json!({
+            "id": null, "ids": 2, "meta": false,
+            "flaws": [{ "kind": "wrong-type", "key": "bull:q:id", "expected": "string" }],
+            "unreadable": { "count": 3, "entry": "ghost", "fault": "no-payload" },
+        });
+        assert_eq!(
+            told(flawed, Value::Null),
+            "queue q: 2 scheduled ids, no counter, no meta, wrong-type bull:q:id, 3 unreadable, such as \"ghost\"; \
+             epoch since 2026-01-31T09:00:00Z, which this look could not confirm, accepted"
+        );
+        assert!(told(Value::Null, Value::Null).starts_with("queue q: not read; "));
     }
 
     #[test]

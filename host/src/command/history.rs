@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use salvage_core::alarm::Alarm;
 use salvage_core::ledger::PassRecord;
 
-use super::text::{drawn, table};
+use super::text::{beside, drawn, table};
 use super::{Done, say, say_json};
 use crate::cli::Exit;
 use crate::ports::{Ledger, Outside};
 
-/// Prints the last passes, newest first.
+/// Prints the last passes, newest first, and what they were alarmed at.
 ///
 /// # Errors
 /// If they could not be read or standard output is closed.
@@ -33,17 +34,33 @@ pub async fn history<O: Outside>(outside: &O, limit: u32, json: bool) -> Done {
         "UNKNOWN",
         "REQUEUED",
         "FAILED",
+        "PARKED",
         "BEFORE-EPOCH",
+        "STORM",
     ];
-    let mut lines = table(header, 1..9);
+    let mut lines = table(header, 1..11);
     for pass in &passes {
         lines.add_row(row(pass));
     }
     say(drawn(&lines))?;
+    let alarms: Vec<String> = passes.iter().flat_map(alarms).collect();
+    if !alarms.is_empty() {
+        say("")?;
+    }
+    for alarm in alarms {
+        say(beside("", &alarm))?;
+    }
     Ok(Exit::Done)
 }
 
-fn row(pass: &PassRecord) -> [String; 9] {
+fn alarms(pass: &PassRecord) -> impl Iterator<Item = String> {
+    let alarm = |Alarm { source, text, .. }: &Alarm| {
+        format!("alarm of generation {}: {source}: {text}", pass.generation)
+    };
+    pass.alarms.iter().map(alarm)
+}
+
+fn row(pass: &PassRecord) -> [String; 11] {
     let total = |key: &str| {
         let sources = pass.sources.as_array().into_iter().flatten();
         sources.filter_map(|source| source.get(key)?.as_u64()).sum::<u64>().to_string()
@@ -58,6 +75,8 @@ fn row(pass: &PassRecord) -> [String; 9] {
         total("unknown"),
         total("requeued"),
         total("failed"),
+        total("parked"),
         total("before_epoch"),
+        total("storm"),
     ]
 }

@@ -118,6 +118,7 @@ fn would_come(report: &Report, source: &SourceCounts) -> String {
         (to(DecisionKind::Fail), "to fail"),
         (source.held, "held"),
         (source.refused, "refused"),
+        (source.parked, "parked"),
         (source.trapped, "trapped"),
         (source.before_epoch, "before-epoch"),
         (source.storm, "storm"),

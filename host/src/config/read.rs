@@ -28,6 +28,8 @@ const PAGE_SIZE_MAX: u32 = 10_000;
 const RECOVERIES_MAX_MAX: u32 = 1_000;
 /// A pass of this many acts takes hours.
 const ACTS_MAX_MAX: u32 = 1_000_000;
+/// More jobs than a Redis of any size holds.
+const QUEUE_DEPTH_MAX_MAX: u32 = 1_000_000_000;
 /// A shorter lease runs out between two renewals of a busy host.
 const LEASE_TTL_MIN: Duration = Duration::from_secs(1);
 
@@ -208,6 +210,7 @@ fn pass(mut section: Section<'_>) -> PassSettings {
         recoveries_window: section.or("recoveries_window", default.recoveries_window, duration),
         start_delay: section.or("start_delay", default.start_delay, start_delay),
         acts_max: section.or("acts_max", default.acts_max, |node| count(node, ACTS_MAX_MAX)),
+        queue_depth_max: section.get("queue_depth_max", |node| count(node, QUEUE_DEPTH_MAX_MAX)),
         lease_ttl: default.lease_ttl,
     };
     section.close();

@@ -73,12 +73,13 @@ fn the_example_has_every_setting() {
     let whole: String = EXAMPLE.lines().map(uncommented).collect();
     // The one mode in which every setting of [redis] is of use.
     let sentinel = [("SALVAGE_REDIS__MODE", "sentinel"), ("REDIS_URL", "rediss://:hunter2@main")];
-    assert_snapshot!(refused(&whole, &sentinel), @"invalid configuration: salvage.toml:104:10: [admin] listen: a listener is not supported in this version (leave it out)");
+    assert_snapshot!(refused(&whole, &sentinel), @"invalid configuration: salvage.toml:107:10: [admin] listen: a listener is not supported in this version (leave it out)");
 
     let supported = |line: &&str| !line.starts_with("listen");
     let supported: String = whole.lines().filter(supported).map(|line| format!("{line}\n")).collect();
     let config = accepted(&supported, &sentinel);
     assert!(config.redis.ca.is_some() && config.redis.identity.is_some());
+    assert!(config.pass.queue_depth_max.is_some());
     let handler = &config.handlers.named["video-composition"];
     assert_eq!(handler.limits.run_time, Duration::from_millis(250));
     assert_eq!(handler.limits.memory_bytes, 64 << 20);
@@ -245,7 +246,7 @@ fn an_unknown_name_is_told_with_the_nearest_one() {
     invalid configuration, 4 faults:
     salvage.toml:1:2: [pas]: unknown section (did you mean "pass"?)
     salvage.toml:3:1: [pass] stale-after: unknown setting (did you mean "stale_after"?)
-    salvage.toml:4:1: [pass] colour: unknown setting (known here: interval, stale_after, page_size, settle, recoveries_max, recoveries_window, start_delay, acts_max)
+    salvage.toml:4:1: [pass] colour: unknown setting (known here: interval, stale_after, page_size, settle, recoveries_max, recoveries_window, start_delay, acts_max, queue_depth_max)
     salvage.toml:5:17: [handler.slides.limit]: unknown section (did you mean "limits"?)
     "#);
     assert_snapshot!(refused("", &[
@@ -308,12 +309,13 @@ fn a_start_delay_outlasts_our_transactions() {
 
 #[test]
 fn a_number_is_whole_and_within_its_limits() {
-    let text = "[pass]\npage_size = 0\nacts_max = -1\nrecoveries_max = 2.5\n";
+    let text = "[pass]\npage_size = 0\nacts_max = -1\nrecoveries_max = 2.5\nqueue_depth_max = 0\n";
     assert_snapshot!(refused(text, &[]), @r#"
-    invalid configuration, 3 faults:
+    invalid configuration, 4 faults:
     salvage.toml:2:13: [pass] page_size: expected an integer from 1 to 10000, found 0
     salvage.toml:3:12: [pass] acts_max: expected an integer from 1 to 1000000, found -1
     salvage.toml:4:18: [pass] recoveries_max: expected an integer, found a fraction
+    salvage.toml:5:19: [pass] queue_depth_max: expected an integer from 1 to 1000000000, found 0
     "#);
     assert_snapshot!(refused("[pass]\npage_size = \"200\"\nacts_max = 0x10\n", &[
         ("SALVAGE_PASS__RECOVERIES_MAX", "many"),
@@ -324,6 +326,8 @@ fn a_number_is_whole_and_within_its_limits() {
     SALVAGE_PASS__RECOVERIES_MAX: [pass] recoveries_max: expected an integer from 1 to 1000, found "many"
     "#);
     assert_eq!(accepted("[pass]\npage_size = 1_000\n", &[]).pass.page_size, 1000);
+    assert_eq!(accepted("[pass]\nqueue_depth_max = 500\n", &[]).pass.queue_depth_max, Some(500));
+    assert_eq!(accepted("", &[]).pass.queue_depth_max, None, "no limit");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use salvage_core::act::places;
 use salvage_core::candidate::Candidate;
 use salvage_core::lookup::{Lookup, Sample};
-use salvage_core::scan::{self, Scan, ScanCounts, Verdict};
+use salvage_core::scan::{self, Scan, ScanCounts, Unreadable, Verdict};
 use salvage_core::sighting::{Doubt, QueueFailure, Sighting};
 use salvage_core::snapshot::{QueueReading, Snapshot, State};
 use salvage_core::source::ResolvedSource;
@@ -26,12 +26,14 @@ pub(crate) struct Judged {
     pub(crate) by_rule: Vec<Sample>,
     /// Per source, row ids that payloads named, with their queue.
     pub(crate) named: Vec<BTreeMap<String, String>>,
+    /// Per queue, what could not be read.
+    pub(crate) unreadable: BTreeMap<String, Unreadable>,
 }
 
 impl Judged {
     fn without_a_sample(sightings: Vec<Sighting>, sources: &[ResolvedSource]) -> Self {
         let (by_rule, named) = (vec![Sample::new(); sources.len()], vec![BTreeMap::new(); sources.len()]);
-        Self { sightings, scan: None, by_rule, named }
+        Self { sightings, scan: None, by_rule, named, unreadable: BTreeMap::new() }
     }
 }
 
@@ -89,9 +91,9 @@ impl<O: Outside> Pass<'_, O> {
             }
             Err(Broken::Store(failure)) => return Err(failure),
         };
-        let Verdict { mut sightings, counts, by_rule, named } = verdict;
+        let Verdict { mut sightings, counts, by_rule, named, unreadable } = verdict;
         self.add_residues(sources, candidates, &mut sightings).await;
-        Ok(Judged { sightings, scan: is_scanned.then_some(counts), by_rule, named })
+        Ok(Judged { sightings, scan: is_scanned.then_some(counts), by_rule, named, unreadable })
     }
 
     /// The direct look-up. If long sorted sets were left out of the snapshot, those who may be in one are asked for by their

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use salvage_core::epoch::{self, Continuity, QueueMemory, Trust};
 use salvage_core::outcome::Outcome;
-use salvage_core::scan::ScanCounts;
+use salvage_core::scan::{ScanCounts, Unreadable};
 use salvage_core::sighting::QueueFailure;
 use salvage_core::snapshot::{Flaw, QueueReading, Server};
 use salvage_core::source::{ResolvedSource, Standing};
@@ -17,6 +17,10 @@ use crate::ports::{Clock, Jobs, Ledger, Outside, Queues, StoreFailure};
 pub(crate) struct Known {
     /// The snapshot, or why there is none.
     pub(crate) look: Result<Look, QueueFailure>,
+    /// What was remembered of each queue before.
+    pub(crate) remembered: BTreeMap<String, QueueMemory>,
+    /// What comparing the two said of each queue's epoch; no entry where they could not be compared.
+    pub(crate) continuity: BTreeMap<String, Continuity>,
     /// Each queue's memory after the snapshot.
     pub(crate) memories: BTreeMap<String, QueueMemory>,
     /// The nonce each marked queue must hold from now on: what this pass wrote.
@@ -27,6 +31,8 @@ pub(crate) struct Known {
     pub(crate) accepted_entries: BTreeSet<(String, String)>,
     /// What the scan of the first look saw; `None` until then, and if no payload was needed.
     pub(crate) scan: Option<ScanCounts>,
+    /// What that scan could not read, by queue.
+    pub(crate) unreadable: BTreeMap<String, Unreadable>,
 }
 
 impl Known {
@@ -77,11 +83,14 @@ impl<O: Outside> Pass<'_, O> {
         let accepted_entries = ledger.accepted_entries().await?;
         let mut known = Known {
             look,
+            remembered: memories.clone(),
+            continuity: BTreeMap::new(),
             memories: BTreeMap::new(),
             nonces: BTreeMap::new(),
             continued: BTreeSet::new(),
             accepted_entries,
             scan: None,
+            unreadable: BTreeMap::new(),
         };
         let look = match &known.look {
             Ok(look) if look.snapshot.server_fault().is_none() => look,
@@ -116,7 +125,12 @@ impl<O: Outside> Pass<'_, O> {
             let nonce = (self.licence.is_some() && is_marked).then(|| self.outside.clock().token());
             known.nonces.extend(nonce.iter().map(|nonce| (queue.clone(), nonce.clone())));
             let memory = epoch::remember(before.as_ref(), &continuity, reading, server, nonce, now);
-            changed.insert(queue.clone(), memory);
+            // Where nothing is left at all, it may be the wrong database or host, and the right one is back before the next
+            // pass with all it had. Nothing is believed meanwhile; if it was wiped, its nonce will still be missing.
+            let is_bare = !reading.has_trace() && matches!(continuity, Continuity::Broken(_));
+            let remembered = if is_bare { &mut known.memories } else { &mut changed };
+            remembered.insert(queue.clone(), memory);
+            known.continuity.insert(queue.clone(), continuity);
         }
         if let Some(licence) = &self.licence {
             ledger.remember_queues(&changed, &licence.fence).await?;
@@ -155,12 +169,6 @@ impl<O: Outside> Pass<'_, O> {
             // Where nothing is written, every pass meets the queue for the first time.
             Continuity::FirstContact if !is_marked => {
                 tracing::debug!(queue, "this queue is not marked; its epoch has not begun")
-            }
-            Continuity::FirstContact if before.is_some_and(|memory| memory.ever_had_jobs) => {
-                tracing::warn!(
-                    queue,
-                    "this queue holds jobs again since what it had was lost; a new epoch begins now"
-                )
             }
             Continuity::FirstContact => {
                 tracing::info!(queue, "first contact with this queue; its epoch begins now")

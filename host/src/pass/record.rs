@@ -1,16 +1,14 @@
 //! Writes down what became of every candidate that is not scheduled.
 
-use std::collections::BTreeMap;
-
-use salvage_core::ledger::{Entry, Evidence, QueueEvidence};
+use salvage_core::ledger::{Entry, Evidence, QueueEvidence, Remembered, Seen};
 use salvage_core::outcome::Outcome;
 use salvage_core::report::SightingReport;
 use salvage_core::sighting::Sighting;
-use salvage_core::snapshot::QueueReading;
 use salvage_core::source::ResolvedSource;
 
 use super::gather::Gathered;
 use super::known::Known;
+use super::look::Look;
 use super::{Case, Pass, rfc3339};
 use crate::ports::{Ledger, Outside, StoreFailure};
 
@@ -73,27 +71,30 @@ impl<O: Outside> Pass<'_, O> {
 
     fn evidence(&self, source: &ResolvedSource, gathered: &Gathered, known: &Known, case: &Case) -> Evidence {
         let look = known.look.as_ref().ok();
-        let queue = |name: &String| {
-            let memory = known.memories.get(name);
-            let reading = look.and_then(|look| look.snapshot.queues.get(name));
-            QueueEvidence {
-                epoch_began: memory.map(|memory| rfc3339(memory.epoch_began)).unwrap_or_default(),
-                accepted: memory.is_some_and(|memory| memory.accepted_at.is_some()),
-                id_counter: reading.and_then(|reading| reading.id_counter),
-                ids: reading.map_or(0, QueueReading::ids_total),
-            }
-        };
-        let names = source.declared.queues.iter().map(|rule| rule.name.clone());
-        let queues: BTreeMap<String, QueueEvidence> =
-            names.map(|name| (name.clone(), queue(&name))).collect();
-        Evidence {
+        let rules = source.declared.queues.iter();
+        let evidence = Evidence {
             generation: self.licence.as_ref().map_or(0, |licence| licence.fence.generation),
             cutoff_base: rfc3339(gathered.now),
-            snapshot_ms: look.map_or(0, |look| look.snapshot.at_ms),
-            run_id: look.map(|look| look.snapshot.server.run_id.clone()).unwrap_or_default(),
-            queues,
+            queues: rules.map(|rule| (rule.name.clone(), queue_evidence(&rule.name, known, look))).collect(),
             scan: known.scan,
             second_look: case.is_confirmed,
+            ..Evidence::default()
+        };
+        match look {
+            Some(look) => evidence.at(&look.snapshot),
+            None => evidence,
         }
+    }
+}
+
+fn queue_evidence(queue: &str, known: &Known, look: Option<&Look>) -> QueueEvidence {
+    let memory = known.memories.get(queue);
+    let reading = look.and_then(|look| look.snapshot.queues.get(queue));
+    QueueEvidence {
+        epoch_began: memory.map(|memory| rfc3339(memory.epoch_began)).unwrap_or_default(),
+        accepted: memory.is_some_and(|memory| memory.accepted_at.is_some()),
+        continuity: known.continuity.get(queue).cloned(),
+        seen: reading.map(|reading| Seen::new(reading, known.unreadable.get(queue))),
+        remembered: known.remembered.get(queue).map(Remembered::from),
     }
 }

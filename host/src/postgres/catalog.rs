@@ -17,7 +17,8 @@ use crate::ports::{LoadedDomain, Misfit, StoreFailure};
 
 /// Names resolve as they do in a statement: an unqualified one by the search path.
 const COLUMNS: &str = "SELECT w.name, c.relkind::text, a.attname::text, format_type(a.atttypid, a.atttypmod), \
-    (SELECT array_agg(e.enumlabel::text ORDER BY e.enumsortorder) FROM pg_enum AS e WHERE e.enumtypid = a.atttypid) \
+    (SELECT array_agg(e.enumlabel::text ORDER BY e.enumsortorder) FROM pg_enum AS e WHERE e.enumtypid = a.atttypid), \
+    a.attnotnull \
     FROM unnest($1::text[], $2::text[]) AS w(name, quoted) \
     LEFT JOIN pg_class AS c ON c.oid = to_regclass(w.quoted) \
     LEFT JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped \
@@ -47,6 +48,7 @@ struct Column {
     sql_type: String,
     /// If it is an enum.
     labels: Option<Vec<String>>,
+    is_not_null: bool,
 }
 
 pub(super) async fn resolve(
@@ -70,17 +72,18 @@ pub(super) async fn resolve(
 }
 
 async fn read(session: &mut Session, names: &BTreeSet<&str>) -> Result<Catalog, StoreFailure> {
-    type Row = (String, Option<String>, Option<String>, Option<String>, Option<Vec<String>>);
+    type Row = (String, Option<String>, Option<String>, Option<String>, Option<Vec<String>>, Option<bool>);
     // PostgreSQL's text holds no NUL, so a name with one names nothing.
     let names: Vec<&str> = names.iter().copied().filter(|name| !name.contains('\0')).collect();
     let quoted: Vec<String> = names.iter().map(|name| sql::table(name)).collect();
     let rows: Vec<Row> = session.all(Statement::fixed(COLUMNS).bind(&names).bind(quoted)).await?;
     let mut catalog = Catalog::default();
-    for (name, kind, column, sql_type, labels) in rows {
+    for (name, kind, column, sql_type, labels, not_null) in rows {
         let Some(kind) = kind else { continue };
         let table = catalog.tables.entry(name).or_insert_with(|| Table { kind, ..Table::default() });
         if let (Some(column), Some(sql_type)) = (column, sql_type) {
-            table.columns.insert(column, Column { sql_type, labels });
+            let is_not_null = not_null == Some(true);
+            table.columns.insert(column, Column { sql_type, labels, is_not_null });
         }
     }
     if catalog.tables.len() < names.len() {
@@ -247,7 +250,12 @@ impl<'a> Check<'a> {
         let columns = &self.catalog.tables.get(table)?.columns;
         let column = columns.get(name);
         match column {
-            Some(column) => self.types.insert(table, name, &column.sql_type),
+            Some(column) => {
+                self.types.insert(table, name, &column.sql_type);
+                if column.is_not_null {
+                    self.types.insert_not_null(table, name);
+                }
+            }
             None => {
                 let near = did_you_mean(name, columns.keys().map(String::as_str));
                 self.fault(format!(
@@ -359,7 +367,7 @@ mod tests {
             let labels = sql_type
                 .ends_with("Status\"")
                 .then(|| ["QUEUED", "PROCESSING", "FAILED", "GENERATING"].map(str::to_owned).to_vec());
-            ((*name).to_owned(), Column { sql_type: (*sql_type).to_owned(), labels })
+            ((*name).to_owned(), Column { sql_type: (*sql_type).to_owned(), labels, is_not_null: false })
         };
         Table { kind: kind.to_owned(), columns: columns.iter().map(column).collect() }
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use salvage_core::alarm::Alarm;
 use salvage_core::lease::Fence;
 use salvage_core::ledger::{Entry, Intent, PassRecord, StoryLine};
 use salvage_core::report::SourceCounts;
@@ -26,14 +27,19 @@ const BEGAN: &str = "INSERT INTO salvage.passes (id, scope, generation, started_
 const ENDED: &str =
     "UPDATE salvage.passes AS p SET duration_ms = $2, sources = $3::text::jsonb WHERE p.id = $1";
 
+const ALARM: &str = "UPDATE salvage.passes AS p SET alarms = p.alarms || $2::text::jsonb WHERE p.id = $1";
+
 /// What is older than 30 days, at most 5,000 rows at once: more than a pass adds, and little enough to be quick.
-const PRUNE: [&str; 3] = [
+const PRUNE: [&str; 4] = [
     "DELETE FROM salvage.ledger WHERE id IN (SELECT l.id FROM salvage.ledger AS l \
      WHERE l.last_at < clock_timestamp() - interval '30 days' ORDER BY l.last_at LIMIT 5000)",
     "DELETE FROM salvage.intents WHERE id IN (SELECT i.id FROM salvage.intents AS i \
      WHERE i.at < clock_timestamp() - interval '30 days' ORDER BY i.at LIMIT 5000)",
     "DELETE FROM salvage.passes WHERE id IN (SELECT p.id FROM salvage.passes AS p \
      WHERE p.started_at < clock_timestamp() - interval '30 days' ORDER BY p.started_at LIMIT 5000)",
+    // Its time came long ago, and it was not rejected since.
+    "DELETE FROM salvage.parked WHERE (domain, source, job_id) IN (SELECT k.domain, k.source, k.job_id \
+     FROM salvage.parked AS k WHERE k.until < clock_timestamp() - interval '30 days' ORDER BY k.until LIMIT 5000)",
 ];
 
 const INTEND: &str = "INSERT INTO salvage.intents (pass_id, generation, domain, source, job_id, is_requeue) \
@@ -66,7 +72,7 @@ const RECORD: &str = "INSERT INTO salvage.ledger AS l (domain, source, job_id, s
     decision_reason = EXCLUDED.decision_reason, outcome_why = EXCLUDED.outcome_why, decide_us = EXCLUDED.decide_us";
 
 const HISTORY: &str = "SELECT p.id, p.generation, round(extract(epoch FROM p.started_at) * 1000000)::bigint, \
-    p.duration_ms, p.sources FROM salvage.passes AS p ORDER BY p.started_at DESC LIMIT $1";
+    p.duration_ms, p.sources, p.alarms FROM salvage.passes AS p ORDER BY p.started_at DESC LIMIT $1";
 
 const STORY: &str = "SELECT round(extract(epoch FROM l.first_at) * 1000000)::bigint, \
     round(extract(epoch FROM l.last_at) * 1000000)::bigint, l.times, l.generation, l.\"row\", l.evidence, l.sighting, \
@@ -117,6 +123,12 @@ pub(super) async fn pass_ended(
         tracing::warn!(error = %error, "the ledger was not pruned: {error}");
     }
     Ok(())
+}
+
+pub(super) async fn alarm(postgres: &Postgres, pass_id: &str, alarm: &Alarm) -> Result<(), StoreFailure> {
+    let mut session = postgres.open(Mode::Write, "record an alarm").await?;
+    session.execute(Statement::fixed(ALARM).bind(pass_id).bind(document(&[alarm]))).await?;
+    session.commit().await
 }
 
 async fn prune(postgres: &Postgres) -> Result<(), StoreFailure> {
@@ -291,16 +303,18 @@ pub(super) async fn write(session: &mut Session, entries: &[Entry]) -> Result<()
 }
 
 pub(super) async fn history(postgres: &Postgres, limit: u32) -> Result<Vec<PassRecord>, StoreFailure> {
-    type Row = (String, i64, i64, Option<i64>, Option<Value>);
+    type Row = (String, i64, i64, Option<i64>, Option<Value>, Value);
     let mut session = postgres.open(Mode::Read, "read the last passes").await?;
     let rows: Vec<Row> = session.all(Statement::fixed(HISTORY).bind(i64::from(limit))).await?;
     session.commit().await?;
-    let record = |(id, generation, started_at, duration_ms, sources): Row| PassRecord {
+    let record = |(id, generation, started_at, duration_ms, sources, alarms): Row| PassRecord {
         id,
         generation: generation.unsigned_abs(),
         started_at: instant(started_at).unwrap_or(Timestamp::UNIX_EPOCH),
         duration_ms: duration_ms.map(i64::unsigned_abs),
         sources: sources.unwrap_or(Value::Null),
+        // Written by us; if somebody made them something else, the pass is shown all the same.
+        alarms: serde_json::from_value(alarms).unwrap_or_default(),
     };
     Ok(rows.into_iter().map(record).collect())
 }

@@ -16,10 +16,11 @@ use super::{ACQUIRE_TIMEOUT, Postgres, error};
 use crate::ports::StoreFailure;
 
 /// Number, name and text of each file, in order.
-const FILES: [(i64, &str, &str); 3] = [
+const FILES: [(i64, &str, &str); 4] = [
     (1, "fence and passes", include_str!("../../../migrations/host/0001_fence_and_passes.sql")),
     (2, "queues", include_str!("../../../migrations/host/0002_queues.sql")),
     (3, "intents and ledger", include_str!("../../../migrations/host/0003_intents_and_ledger.sql")),
+    (5, "storms and parked", include_str!("../../../migrations/host/0005_storms_and_parked.sql")),
 ];
 
 /// A file that begins so is run outside of a transaction.

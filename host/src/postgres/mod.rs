@@ -7,7 +7,7 @@
 //! | `catalog` | what a manifest names, joined with what is there |
 //! | `candidates`, `inputs` | reading job rows, and what `decide` is shown |
 //! | `act` | the only file that writes job rows |
-//! | `fence`, `memory`, `ledger` | Salvage's own tables |
+//! | `fence`, `memory`, `ledger`, `waiting` | Salvage's own tables |
 //! | `indexes` | the live-row index of a job table, when the operator asks for it |
 //! | `migrate` | making and changing those |
 //!
@@ -20,12 +20,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use salvage_core::act::{ACTS_CONCURRENT, Act};
+use salvage_core::alarm::Alarm;
 use salvage_core::candidate::{LiveRow, RowToken};
 use salvage_core::epoch::QueueMemory;
 use salvage_core::lease::Fence;
 use salvage_core::ledger::{Entry, Intent, PassRecord, StoryLine};
+use salvage_core::parking::Parked;
 use salvage_core::report::SourceCounts;
 use salvage_core::source::{ResolvedSource, SourceName};
+use salvage_core::storm::Storm;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection};
@@ -44,9 +47,11 @@ mod memory;
 mod migrate;
 mod session;
 mod sql;
+mod waiting;
 
 pub use act::Held;
 pub use indexes::IndexPlan;
+pub use waiting::ParkedCount;
 
 /// How long to wait for a free or a new connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -334,6 +339,40 @@ impl Ledger for Postgres {
 
     async fn withdraw(&self, pass_id: &str, intents: &[Intent]) -> Result<(), StoreFailure> {
         ledger::withdraw(self, pass_id, intents).await
+    }
+
+    async fn alarm(&self, pass_id: &str, alarm: &Alarm) -> Result<(), StoreFailure> {
+        ledger::alarm(self, pass_id, alarm).await
+    }
+
+    async fn storms(&self) -> Result<BTreeMap<SourceName, Storm>, StoreFailure> {
+        waiting::storms(self).await
+    }
+
+    async fn remember_storms(
+        &self,
+        orphans: &BTreeMap<SourceName, u64>,
+        now: Timestamp,
+        fence: &Fence,
+    ) -> Result<(), StoreFailure> {
+        waiting::remember_storms(self, orphans, now, fence).await
+    }
+
+    async fn parked(&self, jobs: &[(SourceName, String)]) -> Result<Vec<Option<Parked>>, StoreFailure> {
+        waiting::parked(self, jobs).await
+    }
+
+    async fn park(&self, parked: &[Parked], fence: &Fence) -> Result<(), StoreFailure> {
+        waiting::park(self, parked, fence).await
+    }
+
+    async fn release_parked(
+        &self,
+        source: &SourceName,
+        job_id: Option<&str>,
+        who: &str,
+    ) -> Result<u64, StoreFailure> {
+        waiting::release(self, source, job_id, who).await
     }
 
     async fn record(&self, entries: &[Entry], fence: &Fence) -> Result<(), StoreFailure> {

@@ -79,7 +79,7 @@ impl Camera<'_> {
         for (queue, plan) in plans {
             queues.insert(queue, plan.read(&mut replies, self.prefix));
         }
-        let snapshot = Snapshot { at_ms, server, queues };
+        let snapshot = Snapshot { prefix: self.prefix.to_owned(), at_ms, server, queues };
         if snapshot.server_fault().is_some() {
             // The master may be behind the same name by now.
             self.connection.leave_node();

@@ -1,4 +1,4 @@
-//! A private Redis cluster: masters without replicas, each with a part of the slots.
+//! A private Redis cluster: masters, each with a part of the slots, and replicas where a test wants one.
 
 use crate::{Redis, RedisOptions, wait};
 use anyhow::{Context, Result};
@@ -10,7 +10,7 @@ const SLOTS: u16 = 16_384;
 /// Longest time for all nodes to agree; they gossip every 100 ms.
 const AGREED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Nodes that know each other. Every slot is served, or none is (`cluster-require-full-coverage`, Redis's default).
+/// Nodes that know each other; the masters first. Every slot is served, or none is (`cluster-require-full-coverage`, Redis's default).
 pub struct Cluster {
     nodes: Vec<Redis>,
 }
@@ -18,9 +18,6 @@ pub struct Cluster {
 impl Cluster {
     /// Starts `count` masters, whose writes survive a kill, and returns once they agree on who has which slots.
     pub fn start(count: u16) -> Result<Self> {
-        // What the kernel has taken outlives the process; a disk that is asked for more slows all nodes down.
-        let kept = || RedisOptions::default().set("--appendonly", &["yes"]).set("--appendfsync", &["no"]);
-        let options = || kept().cluster_node();
         let nodes = (0..count).map(|_| Redis::start_with(options())).collect::<Result<Vec<_>>>()?;
         for (number, node) in (0..count).zip(&nodes) {
             let share = SLOTS.div_ceil(count);
@@ -28,15 +25,27 @@ impl Cluster {
             node.command(&["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()])?;
             // Two nodes must not begin with the same epoch: each slot would be disputed.
             node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()])?;
-            let first = &nodes[0];
             if number > 0 {
-                let (port, cluster_port) = (first.port().to_string(), first.cluster_port().to_string());
-                node.command(&["CLUSTER", "MEET", "127.0.0.1", &port, &cluster_port])?;
+                meet(node, &nodes[0])?;
             }
         }
         let cluster = Self { nodes };
         cluster.wait_until_whole()?;
         Ok(cluster)
+    }
+
+    /// Adds a replica of a master, which takes its place if it dies; returns its index once it holds what the master does.
+    pub fn add_replica_of(&mut self, master: usize) -> Result<usize> {
+        let replica = Redis::start_with(options())?;
+        meet(&replica, &self.nodes[0])?;
+        self.nodes.push(replica);
+        self.wait_until_whole()?;
+        let (replica, master) = (self.nodes.len() - 1, self.id(master)?);
+        self.command(replica, &["CLUSTER", "REPLICATE", &master])?;
+        wait::until("the replica is in sync", AGREED_WITHIN, || {
+            Ok(self.command(replica, &["INFO", "replication"])?.contains("master_link_status:up"))
+        })?;
+        Ok(replica)
     }
 
     /// The URL of each node.
@@ -46,6 +55,11 @@ impl Cluster {
 
     pub fn node(&mut self, index: usize) -> &mut Redis {
         &mut self.nodes[index]
+    }
+
+    /// Runs one command on a node, as [`Redis::command`].
+    pub fn command(&self, index: usize, words: &[&str]) -> Result<String> {
+        self.nodes[index].command(words)
     }
 
     /// Returns once every node knows all others, and says that all slots are served.
@@ -101,4 +115,14 @@ impl Cluster {
         }
         Ok(())
     }
+}
+
+/// What a node has taken survives a kill: the kernel keeps it. A disk that is asked for more slows all nodes down.
+fn options() -> RedisOptions {
+    RedisOptions::default().set("--appendonly", &["yes"]).set("--appendfsync", &["no"]).cluster_node()
+}
+
+fn meet(node: &Redis, other: &Redis) -> Result<()> {
+    let (port, cluster_port) = (other.port().to_string(), other.cluster_port().to_string());
+    node.command(&["CLUSTER", "MEET", "127.0.0.1", &port, &cluster_port]).map(drop)
 }

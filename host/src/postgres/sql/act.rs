@@ -87,7 +87,7 @@ pub(in super::super) fn update_job(source: &ResolvedSource, change: &Change) -> 
         set(&mapping.updated_at, &job.time.later(&job.updated_at())),
     ];
     if let Some(error) = &mapping.error {
-        sets.push(set(error, &reason(change, "$5", source.types.get(&mapping.table, error))));
+        sets.push(set(error, &reason(source, change, "$5", (&mapping.table, error))));
     }
     if let (Change::Requeue { .. }, Some(progress)) = (change, &mapping.progress) {
         sets.push(set(progress, "0"));
@@ -110,7 +110,7 @@ pub(in super::super) fn update_parent(
 ) -> Text {
     let mut sets = vec![set(&parent.status_column, &literal(&parent.to))];
     if let Some(error) = &parent.error {
-        sets.push(set(error, &reason(change, "$2", source.types.get(&parent.table, error))));
+        sets.push(set(error, &reason(source, change, "$2", (&parent.table, error))));
     }
     if let Some(updated_at) = &parent.updated_at {
         let time = time_type(source.types.get(&parent.table, updated_at));
@@ -130,10 +130,14 @@ fn is_parent(change: &ParentChange, key: IdKind) -> String {
     format!("p.{} = $1::text::{}", identifier(&change.key), id_type(key))
 }
 
-/// What a column for errors receives. The cast cuts a reason to the length of a `varchar(n)`.
-fn reason(change: &Change, parameter: &str, sql_type: Option<&str>) -> String {
+/// What a column for errors receives: nothing after a requeue, where nothing is NULL if it may be. The cast cuts a reason
+/// to the length of a `varchar(n)`.
+fn reason(source: &ResolvedSource, change: &Change, parameter: &str, (table, name): (&str, &str)) -> String {
     match change {
+        Change::Requeue { .. } if source.types.is_not_null(table, name) => literal(""),
         Change::Requeue { .. } => "NULL".to_owned(),
-        Change::Fail { .. } => format!("{parameter}::text::{}", sql_type.unwrap_or("text")),
+        Change::Fail { .. } => {
+            format!("{parameter}::text::{}", source.types.get(table, name).unwrap_or("text"))
+        }
     }
 }
