@@ -11,7 +11,7 @@ use salvage_core::source::ResolvedSource;
 use super::{Pass, log_failure};
 use crate::ports::{Ask, Clock, Outside, Queues};
 
-/// Ids read at a time: Redis is busy for about a millisecond with such a page of a copy, and the host holds a megabyte.
+/// Ids read at a time: Redis was busy for half a millisecond with such a page of a copy, and the host holds a megabyte.
 const IDS_PER_PAGE: usize = 10_000;
 
 /// A snapshot and when we had it, on our own clock.
