@@ -36,6 +36,25 @@ pub(crate) struct Known {
 }
 
 impl Known {
+    /// Before the look is compared with what is remembered.
+    const fn before(
+        look: Result<Look, QueueFailure>,
+        remembered: BTreeMap<String, QueueMemory>,
+        accepted_entries: BTreeSet<(String, String)>,
+    ) -> Self {
+        Self {
+            look,
+            remembered,
+            continuity: BTreeMap::new(),
+            memories: BTreeMap::new(),
+            nonces: BTreeMap::new(),
+            continued: BTreeSet::new(),
+            accepted_entries,
+            scan: None,
+            unreadable: BTreeMap::new(),
+        }
+    }
+
     /// Queues the operator accepted as they are.
     pub(crate) fn vouched(&self) -> BTreeSet<String> {
         let accepted = self.memories.iter().filter(|(_, memory)| memory.accepted_at.is_some());
@@ -80,18 +99,7 @@ impl<O: Outside> Pass<'_, O> {
     ) -> Result<Known, StoreFailure> {
         let ledger = self.outside.ledger();
         let mut memories = ledger.queue_memories(self.scope.as_str(), &queue_names(sources)).await?;
-        let accepted_entries = ledger.accepted_entries().await?;
-        let mut known = Known {
-            look,
-            remembered: memories.clone(),
-            continuity: BTreeMap::new(),
-            memories: BTreeMap::new(),
-            nonces: BTreeMap::new(),
-            continued: BTreeSet::new(),
-            accepted_entries,
-            scan: None,
-            unreadable: BTreeMap::new(),
-        };
+        let mut known = Known::before(look, memories.clone(), ledger.accepted_entries().await?);
         let look = match &known.look {
             Ok(look) if look.snapshot.server_fault().is_none() => look,
             // A replica, or a node that is still loading, says nothing about what the master holds.
