@@ -1,15 +1,15 @@
 //! `salvage accept`: the operator says that what Redis holds now is the truth, or that what PostgreSQL rejected was mended.
 //!
-//! Accepting a queue takes a snapshot, so that it is this very state that is accepted: a fresh nonce is written with it,
-//! and a Redis that loses data afterwards is noticed as ever.
+//! Accepting a queue writes a fresh nonce into it and takes a snapshot, so that it is this very state that is accepted:
+//! the one with the nonce. A Redis that loses data afterwards is noticed as ever, and one that lost it a moment before
+//! does not hold the nonce.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use salvage_core::epoch::{QueueMemory, follow, remember};
-use salvage_core::lease::Scope;
+use salvage_core::epoch::{Continuity, QueueMemory, follow, remember};
 use salvage_core::settings::PassSettings;
-use salvage_core::snapshot::Snapshot;
+use salvage_core::snapshot::{QueueReading, Snapshot};
 use salvage_core::source::Standing;
 
 use super::explain::{known_sources, source_name, there_are};
@@ -17,7 +17,7 @@ use super::text::counted;
 use super::{CommandError, Done, say};
 use crate::cli::Exit;
 use crate::pass;
-use crate::ports::{Ask, Clock, Handlers, Jobs, Ledger, LoadedDomain, Outside, Queues};
+use crate::ports::{Ask, Clock, Handlers, Jobs, Ledger, LoadedDomain, Mark, Outside, Queues};
 
 /// Accepts queues as they are: for each lease of the deployment that has to do with them.
 ///
@@ -26,44 +26,67 @@ use crate::ports::{Ask, Clock, Handlers, Jobs, Ledger, LoadedDomain, Outside, Qu
 /// domain has its own lease, nothing more.
 pub async fn queues<O: Outside>(outside: &O, settings: &PassSettings, asked: &[String], who: &str) -> Done {
     outside.ledger().check_schema().await?;
-    let domains = outside.handlers().domains();
-    let queues = chosen(asked, &domains)?;
-    for scope in pass::scopes(outside, settings) {
-        let declared = declared(&domains, |domain| scope.covers(&domain.manifest.domain));
-        let queues: BTreeSet<String> = queues.intersection(&declared).cloned().collect();
-        if !queues.is_empty() {
-            accept(outside, &scope, &queues).await?;
-        }
-    }
-    let now = outside.jobs().now().await?;
+    let queues = chosen(asked, &outside.handlers().domains())?;
+    accept(outside, settings, &queues, who).await?;
     for queue in &queues {
-        outside.ledger().accepted_by(queue, who, now).await?;
-        tracing::warn!(queue, who, "queue accepted: what it holds now counts as the truth");
         say(format_args!("accepted {queue}: what it holds now counts as the truth"))?;
     }
     say("the next pass recovers what waited for this; `salvage plan` shows it")?;
     Ok(Exit::Done)
 }
 
-async fn accept<O: Outside>(
+/// Accepts these queues as they are, for each lease that has to do with them.
+///
+/// # Errors
+/// As for [`queues`].
+pub async fn accept<O: Outside>(
     outside: &O,
-    scope: &Scope,
+    settings: &PassSettings,
     queues: &BTreeSet<String>,
+    who: &str,
 ) -> Result<(), CommandError> {
-    let (ledger, scope) = (outside.ledger(), scope.as_str());
-    // A pass that is under way has judged by what was true before: it ends here, and the next one begins anew.
-    let fence = ledger.raise_fence(scope, &outside.clock().token()).await?;
-    let snapshot = outside.queues().snapshot(&Ask::guards(queues).of_scope(scope)).await?;
-    if let Some(failure) = snapshot.server_fault() {
-        return Err(failure.into());
+    let domains = outside.handlers().domains();
+    for scope in pass::scopes(outside, settings) {
+        let declared = declared(&domains, |domain| scope.covers(&domain.manifest.domain));
+        let queues: BTreeSet<String> = queues.intersection(&declared).cloned().collect();
+        if !queues.is_empty() {
+            accept_under(outside, scope.as_str(), &queues).await?;
+        }
     }
     let now = outside.jobs().now().await?;
+    for queue in queues {
+        outside.ledger().accepted_by(queue, who, now).await?;
+        tracing::warn!(queue, who, "queue accepted: what it holds now counts as the truth");
+    }
+    Ok(())
+}
+
+async fn accept_under<O: Outside>(
+    outside: &O,
+    scope: &str,
+    queues: &BTreeSet<String>,
+) -> Result<(), CommandError> {
+    let ledger = outside.ledger();
+    // A pass that is under way has judged by what was true before: it ends here, and the next one begins anew.
+    let fence = ledger.raise_fence(scope, &outside.clock().token()).await?;
+    let snapshot = look(outside, scope, queues).await?;
+    let now = outside.jobs().now().await?;
     let before = ledger.queue_memories(scope, queues).await?;
-    let memories = accepted(&snapshot, &before, now, || outside.clock().token())?;
-    ledger.remember_queues(&memories, &fence).await?;
-    let nonces =
-        memories.iter().filter_map(|(queue, memory)| Some((queue.clone(), memory.nonce_next.clone()?)));
-    Ok(outside.queues().mark(&nonces.collect(), &fence).await?)
+    let marked = marked(&snapshot, &before, now, || outside.clock().token());
+    ledger.remember_queues(&marked, &fence).await?;
+    // What the snapshot found is the last nonce that a memory knows to be written.
+    let mark = |(queue, memory): (&String, &QueueMemory)| {
+        Some((queue.clone(), Mark { found: memory.nonce.clone(), nonce: memory.nonce_next.clone()? }))
+    };
+    outside.queues().mark(&marked.iter().filter_map(mark).collect(), &fence).await?;
+    // Looked at once more: what is accepted is what holds the nonce, and not what was there a moment before it.
+    let again = look(outside, scope, queues).await?;
+    if again.server.run_id != snapshot.server.run_id {
+        let why =
+            "another Redis answers than a moment ago, or it was restarted: nothing is accepted; try again";
+        return Err(CommandError::Unknown(why.to_owned()));
+    }
+    Ok(ledger.remember_queues(&accepted(&again, &marked, now)?, &fence).await?)
 }
 
 /// Accepts one unreadable entry as harmless.
@@ -134,22 +157,58 @@ fn declared(domains: &[LoadedDomain], is_wanted: impl Fn(&LoadedDomain) -> bool)
     sources.flat_map(|source| source.queues.iter().map(|queue| queue.name.clone())).collect()
 }
 
-fn accepted(
-    snapshot: &Snapshot,
-    before: &BTreeMap<String, QueueMemory>,
-    now: Timestamp,
-    token: impl Fn() -> String,
-) -> Result<BTreeMap<String, QueueMemory>, CommandError> {
-    let mut memories = BTreeMap::new();
+/// The queues' guards, of a node that may be believed and queues that can be read.
+async fn look<O: Outside>(
+    outside: &O,
+    scope: &str,
+    queues: &BTreeSet<String>,
+) -> Result<Snapshot, CommandError> {
+    let snapshot = outside.queues().snapshot(&Ask::guards(queues).of_scope(scope)).await?;
+    if let Some(failure) = snapshot.server_fault() {
+        return Err(failure.into());
+    }
     for (queue, reading) in &snapshot.queues {
         if let Some(flaw) = reading.flaws.iter().find(|flaw| !flaw.is_lack_of_trace()) {
             return Err(CommandError::Unknown(format!(
                 "queue {queue:?} cannot be accepted as it is: {flaw}"
             )));
         }
+    }
+    Ok(snapshot)
+}
+
+/// The memories with which each queue gets a fresh nonce.
+fn marked(
+    snapshot: &Snapshot,
+    before: &BTreeMap<String, QueueMemory>,
+    now: Timestamp,
+    token: impl Fn() -> String,
+) -> BTreeMap<String, QueueMemory> {
+    let memory = |(queue, reading): (&String, &QueueReading)| {
         let before = before.get(queue);
         let continuity = follow(before, reading, &snapshot.server);
         let memory = remember(before, &continuity, reading, &snapshot.server, Some(token()), now);
+        (queue.clone(), memory)
+    };
+    snapshot.queues.iter().map(memory).collect()
+}
+
+/// The memories of queues that hold the nonce they were given.
+fn accepted(
+    snapshot: &Snapshot,
+    marked: &BTreeMap<String, QueueMemory>,
+    now: Timestamp,
+) -> Result<BTreeMap<String, QueueMemory>, CommandError> {
+    let mut memories = BTreeMap::new();
+    for (queue, reading) in &snapshot.queues {
+        let Some(memory) = marked.get(queue).map(QueueMemory::expecting_next) else { continue };
+        let continuity = follow(Some(&memory), reading, &snapshot.server);
+        if let Continuity::Broken(why) = continuity {
+            return Err(CommandError::Unknown(format!(
+                "queue {queue:?} cannot be accepted, for it changed meanwhile: {why}"
+            )));
+        }
+        let memory = remember(Some(&memory), &continuity, reading, &snapshot.server, None, now);
         memories.insert(queue.clone(), QueueMemory { accepted_at: Some(now), ..memory });
     }
     Ok(memories)
