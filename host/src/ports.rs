@@ -181,10 +181,12 @@ pub trait Queues {
     async fn residues(&self, jobs: &[Vec<Place>]) -> Result<Vec<Residue>, QueueFailure>;
 
     /// Writes the nonce of the fence's scope into each queue's own key, and raises its generation to the fence's: all or none.
+    /// A queue is only marked if its key still holds what the look at it found.
     ///
     /// # Errors
-    /// If any may not have been written; [`QueueFailure::Fenced`] under a greater generation of the fence's scope.
-    async fn mark(&self, nonces: &BTreeMap<String, String>, fence: &Fence) -> Result<(), QueueFailure>;
+    /// If any may not have been written; [`QueueFailure::Fenced`] under a greater generation of the fence's scope,
+    /// [`QueueFailure::Changed`] if this is not what was looked at.
+    async fn mark(&self, marks: &BTreeMap<String, Mark>, fence: &Fence) -> Result<(), QueueFailure>;
 
     /// Runs the act's part in the queues: enqueues, or only proves that the job is in no state.
     ///
@@ -201,6 +203,16 @@ pub trait Queues {
 
     /// Commands sent since the process started.
     fn commands_sent(&self) -> u64;
+}
+
+/// A queue's new nonce, and the one it replaces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mark {
+    /// What the look found. Anything else is another Redis, or one that lost data since: a nonce written there would
+    /// vouch for what nobody has seen.
+    pub found: Option<String>,
+    /// What to write.
+    pub nonce: String,
 }
 
 /// The conditions under which a queue's script may write.

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use futures_util::future::LocalBoxFuture;
 use salvage::clock::MachineClock;
 use salvage::host::Host;
-use salvage::ports::{Answer, Ask, Handlers, LoadedDomain, Outside, Question, QueueTerms, Queues};
+use salvage::ports::{self, Answer, Ask, Handlers, LoadedDomain, Outside, Question, QueueTerms, Queues};
 use salvage::postgres::Postgres;
 use salvage::redis::{RedisLease, RedisQueues};
 use salvage::wasm::Registry;
@@ -270,10 +270,10 @@ impl Queues for WatchedQueues<'_> {
         self.calls.borrow_mut().push(Call::Residues(jobs.len()));
         self.inner.residues(jobs).await
     }
-    async fn mark(&self, nonces: &BTreeMap<String, String>, fence: &Fence) -> Result<(), QueueFailure> {
+    async fn mark(&self, marks: &BTreeMap<String, ports::Mark>, fence: &Fence) -> Result<(), QueueFailure> {
         let fate = self.failing_marks.get();
         if fate != Some(Mark::NotDone) {
-            self.inner.mark(nonces, fence).await?;
+            self.inner.mark(marks, fence).await?;
         }
         fate.map_or(Ok(()), |_| Err(QueueFailure::Timeout { timeout_ms: 5_000 }))
     }

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use salvage::clock::MachineClock;
 use salvage::host::Host;
 use salvage::ports::{
-    Ask, Census, Clock, Hold, JobInputs, Jobs, LoadedDomain, Misfit, Outside, QueueTerms, Queues,
+    Ask, Census, Clock, Hold, JobInputs, Jobs, LoadedDomain, Mark, Misfit, Outside, QueueTerms, Queues,
     StoreFailure,
 };
 use salvage::postgres::{Held, Postgres};
@@ -260,8 +260,8 @@ impl Queues for RivalledQueues<'_> {
     async fn residues(&self, jobs: &[Vec<Place>]) -> Result<Vec<Residue>, QueueFailure> {
         self.inner.residues(jobs).await
     }
-    async fn mark(&self, nonces: &BTreeMap<String, String>, fence: &Fence) -> Result<(), QueueFailure> {
-        self.inner.mark(nonces, fence).await
+    async fn mark(&self, marks: &BTreeMap<String, Mark>, fence: &Fence) -> Result<(), QueueFailure> {
+        self.inner.mark(marks, fence).await
     }
     async fn act(&self, act: &Act, terms: &QueueTerms) -> Result<ScriptAnswer, QueueFailure> {
         const LOST: QueueFailure = QueueFailure::Timeout { timeout_ms: 5_000 };

@@ -1,15 +1,16 @@
 //! `salvage accept`: the operator says that what Redis holds now is the truth, or that what PostgreSQL rejected was mended.
 //!
-//! Accepting a queue takes a snapshot, so that it is this very state that is accepted: a fresh nonce is written with it,
-//! and a Redis that loses data afterwards is noticed as ever.
+//! Accepting a queue writes a fresh nonce into it and takes a snapshot, so that it is this very state that is accepted:
+//! the one with the nonce. A Redis that loses data afterwards is noticed as ever, and one that lost it a moment before
+//! does not hold the nonce.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use salvage_core::epoch::{QueueMemory, follow, remember};
+use salvage_core::epoch::{Continuity, QueueMemory, follow, remember};
 use salvage_core::lease::Scope;
 use salvage_core::settings::PassSettings;
-use salvage_core::snapshot::Snapshot;
+use salvage_core::snapshot::{QueueReading, Snapshot};
 use salvage_core::source::Standing;
 
 use super::explain::{known_sources, source_name, there_are};
@@ -17,7 +18,7 @@ use super::text::counted;
 use super::{CommandError, Done, say};
 use crate::cli::Exit;
 use crate::pass;
-use crate::ports::{Ask, Clock, Handlers, Jobs, Ledger, LoadedDomain, Outside, Queues};
+use crate::ports::{Ask, Clock, Handlers, Jobs, Ledger, LoadedDomain, Mark, Outside, Queues};
 
 /// Accepts queues as they are: for each lease of the deployment that has to do with them.
 ///
@@ -45,7 +46,11 @@ pub async fn queues<O: Outside>(outside: &O, settings: &PassSettings, asked: &[S
     Ok(Exit::Done)
 }
 
-async fn accept<O: Outside>(
+/// Accepts queues as they are, for one lease.
+///
+/// # Errors
+/// If a store did not answer, or a queue changed meanwhile; then nothing is accepted.
+pub async fn accept<O: Outside>(
     outside: &O,
     scope: &Scope,
     queues: &BTreeSet<String>,
@@ -53,17 +58,23 @@ async fn accept<O: Outside>(
     let (ledger, scope) = (outside.ledger(), scope.as_str());
     // A pass that is under way has judged by what was true before: it ends here, and the next one begins anew.
     let fence = ledger.raise_fence(scope, &outside.clock().token()).await?;
-    let snapshot = outside.queues().snapshot(&Ask::guards(queues).of_scope(scope)).await?;
-    if let Some(failure) = snapshot.server_fault() {
-        return Err(failure.into());
-    }
+    let snapshot = look(outside, scope, queues).await?;
     let now = outside.jobs().now().await?;
     let before = ledger.queue_memories(scope, queues).await?;
-    let memories = accepted(&snapshot, &before, now, || outside.clock().token())?;
-    ledger.remember_queues(&memories, &fence).await?;
-    let nonces =
-        memories.iter().filter_map(|(queue, memory)| Some((queue.clone(), memory.nonce_next.clone()?)));
-    Ok(outside.queues().mark(&nonces.collect(), &fence).await?)
+    let marked = marked(&snapshot, &before, now, || outside.clock().token());
+    ledger.remember_queues(&marked, &fence).await?;
+    // What the snapshot found is the last nonce that a memory knows to be written.
+    let mark = |(queue, memory): (&String, &QueueMemory)| {
+        Some((queue.clone(), Mark { found: memory.nonce.clone(), nonce: memory.nonce_next.clone()? }))
+    };
+    outside.queues().mark(&marked.iter().filter_map(mark).collect(), &fence).await?;
+    // Looked at once more: what is accepted is what holds the nonce, and not what was there a moment before it.
+    let again = look(outside, scope, queues).await?;
+    if again.server.run_id != snapshot.server.run_id {
+        let why = "another Redis answers than a moment ago, or it was restarted: nothing is accepted; try again";
+        return Err(CommandError::Unknown(why.to_owned()));
+    }
+    Ok(ledger.remember_queues(&accepted(&again, &marked, now)?, &fence).await?)
 }
 
 /// Accepts one unreadable entry as harmless.
@@ -134,22 +145,58 @@ fn declared(domains: &[LoadedDomain], is_wanted: impl Fn(&LoadedDomain) -> bool)
     sources.flat_map(|source| source.queues.iter().map(|queue| queue.name.clone())).collect()
 }
 
-fn accepted(
-    snapshot: &Snapshot,
-    before: &BTreeMap<String, QueueMemory>,
-    now: Timestamp,
-    token: impl Fn() -> String,
-) -> Result<BTreeMap<String, QueueMemory>, CommandError> {
-    let mut memories = BTreeMap::new();
+/// The queues' guards, of a node that may be believed and queues that can be read.
+async fn look<O: Outside>(
+    outside: &O,
+    scope: &str,
+    queues: &BTreeSet<String>,
+) -> Result<Snapshot, CommandError> {
+    let snapshot = outside.queues().snapshot(&Ask::guards(queues).of_scope(scope)).await?;
+    if let Some(failure) = snapshot.server_fault() {
+        return Err(failure.into());
+    }
     for (queue, reading) in &snapshot.queues {
         if let Some(flaw) = reading.flaws.iter().find(|flaw| !flaw.is_lack_of_trace()) {
             return Err(CommandError::Unknown(format!(
                 "queue {queue:?} cannot be accepted as it is: {flaw}"
             )));
         }
+    }
+    Ok(snapshot)
+}
+
+/// The memories with which each queue gets a fresh nonce.
+fn marked(
+    snapshot: &Snapshot,
+    before: &BTreeMap<String, QueueMemory>,
+    now: Timestamp,
+    token: impl Fn() -> String,
+) -> BTreeMap<String, QueueMemory> {
+    let memory = |(queue, reading): (&String, &QueueReading)| {
         let before = before.get(queue);
         let continuity = follow(before, reading, &snapshot.server);
         let memory = remember(before, &continuity, reading, &snapshot.server, Some(token()), now);
+        (queue.clone(), memory)
+    };
+    snapshot.queues.iter().map(memory).collect()
+}
+
+/// The memories of queues that hold the nonce they were given.
+fn accepted(
+    snapshot: &Snapshot,
+    marked: &BTreeMap<String, QueueMemory>,
+    now: Timestamp,
+) -> Result<BTreeMap<String, QueueMemory>, CommandError> {
+    let mut memories = BTreeMap::new();
+    for (queue, reading) in &snapshot.queues {
+        let Some(memory) = marked.get(queue).map(QueueMemory::expecting_next) else { continue };
+        let continuity = follow(Some(&memory), reading, &snapshot.server);
+        if let Continuity::Broken(why) = continuity {
+            return Err(CommandError::Unknown(format!(
+                "queue {queue:?} cannot be accepted, for it changed meanwhile: {why}"
+            )));
+        }
+        let memory = remember(Some(&memory), &continuity, reading, &snapshot.server, None, now);
         memories.insert(queue.clone(), QueueMemory { accepted_at: Some(now), ..memory });
     }
     Ok(memories)

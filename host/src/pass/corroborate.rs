@@ -25,7 +25,7 @@ impl<O: Outside> Pass<'_, O> {
         known: &Known,
         judged: &Judged,
     ) -> Result<BTreeSet<usize>, StoreFailure> {
-        let Ok(look) = &known.look else { return Ok(BTreeSet::new()) };
+        let (Ok(look), Some(looked_at)) = (&known.look, known.looked_at) else { return Ok(BTreeSet::new()) };
         let recorded = self.outside.ledger().corroborated(self.scope.as_str()).await?;
         let mut corroborated = BTreeSet::new();
         let mut seen: Vec<(SourceName, String)> = Vec::new();
@@ -56,9 +56,9 @@ impl<O: Outside> Pass<'_, O> {
             }
         }
         if self.licence.is_some() && !seen.is_empty() {
-            let now = self.outside.jobs().now().await?;
             self.check_lease()?;
-            self.outside.ledger().corroborate(&seen, now).await?;
+            // Seen when the look was taken, and no later: a host that froze since must not vouch for another epoch.
+            self.outside.ledger().corroborate(&seen, looked_at).await?;
         }
         Ok(corroborated)
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use salvage_core::epoch::{self, Continuity, QueueMemory, Trust};
 use salvage_core::outcome::Outcome;
 use salvage_core::scan::{ScanCounts, Unreadable};
@@ -11,7 +12,7 @@ use salvage_core::source::{ResolvedSource, Standing};
 
 use super::look::{Look, queue_names};
 use super::{Case, Pass, log_failure};
-use crate::ports::{Clock, Jobs, Ledger, Outside, Queues, StoreFailure};
+use crate::ports::{Clock, Jobs, Ledger, Mark, Outside, Queues, StoreFailure};
 
 /// The first look and what it means.
 pub(crate) struct Known {
@@ -21,6 +22,8 @@ pub(crate) struct Known {
     pub(crate) remembered: BTreeMap<String, QueueMemory>,
     /// What comparing the two said of each queue's epoch; no entry where they could not be compared.
     pub(crate) continuity: BTreeMap<String, Continuity>,
+    /// The database's clock just after that snapshot, if its node may be believed.
+    pub(crate) looked_at: Option<Timestamp>,
     /// Each queue's memory after the snapshot.
     pub(crate) memories: BTreeMap<String, QueueMemory>,
     /// The nonce each marked queue must hold from now on: what this pass wrote.
@@ -44,6 +47,7 @@ impl Known {
     ) -> Self {
         Self {
             look,
+            looked_at: None,
             remembered,
             continuity: BTreeMap::new(),
             memories: BTreeMap::new(),
@@ -110,9 +114,10 @@ impl<O: Outside> Pass<'_, O> {
             }
         };
         let now = self.outside.jobs().now().await?;
+        known.looked_at = Some(now);
         let server = &look.snapshot.server;
         let of_active = queue_names(sources.iter().filter(|source| source.standing == Standing::Active));
-        let mut changed = BTreeMap::new();
+        let (mut changed, mut marks) = (BTreeMap::new(), BTreeMap::new());
         for (queue, reading) in &look.snapshot.queues {
             let before = memories.remove(queue);
             if !tells_its_epoch(reading) {
@@ -131,7 +136,10 @@ impl<O: Outside> Pass<'_, O> {
                 self.announce(queue, is_marked, &continuity, before.as_ref(), server);
             }
             let nonce = (self.licence.is_some() && is_marked).then(|| self.outside.clock().token());
-            known.nonces.extend(nonce.iter().map(|nonce| (queue.clone(), nonce.clone())));
+            if let Some(nonce) = &nonce {
+                known.nonces.insert(queue.clone(), nonce.clone());
+                marks.insert(queue.clone(), Mark { found: reading.nonce.clone(), nonce: nonce.clone() });
+            }
             let memory = epoch::remember(before.as_ref(), &continuity, reading, server, nonce, now);
             // Where nothing is left at all, it may be the wrong database or host, and the right one is back before the next
             // pass with all it had. Nothing is believed meanwhile; if it was wiped, its nonce will still be missing.
@@ -147,7 +155,7 @@ impl<O: Outside> Pass<'_, O> {
         known.memories.extend(changed);
         self.check_lease()?;
         if let Some(licence) = &self.licence
-            && let Err(failure) = self.outside.queues().mark(&known.nonces, &licence.fence).await
+            && let Err(failure) = self.outside.queues().mark(&marks, &licence.fence).await
         {
             log_failure(
                 "the queues could not be marked, so no absence will be believed in this pass",
