@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Result;
 use futures_util::future::try_join_all;
 use salvage::pass::Mode;
-use salvage::ports::{Ask, Ledger, Queues, StoreFailure};
+use salvage::ports::{Ask, Ledger, Mark, Queues, StoreFailure};
 use salvage_core::lease::{Fence, ScopeKind};
 use salvage_core::report::{LeaseState, Report};
 use salvage_core::source::Standing;
@@ -280,8 +280,8 @@ async fn each_scope_reads_and_writes_its_own_nonce() -> Result<()> {
     let queues = BTreeSet::from(["q".to_owned()]);
     for scope in ["global", "slides", "exports"] {
         let fence = Fence { scope: scope.into(), generation: 1, pass_token: "t".into() };
-        let nonces = BTreeMap::from([("q".to_owned(), format!("of {scope}"))]);
-        system.host.queues.mark(&nonces, &fence).await?;
+        let mark = Mark { found: None, nonce: format!("of {scope}") };
+        system.host.queues.mark(&BTreeMap::from([("q".to_owned(), mark)]), &fence).await?;
     }
     for scope in ["global", "slides", "exports"] {
         let snapshot = system.host.queues.snapshot(&Ask::guards(&queues).of_scope(scope)).await?;

@@ -8,8 +8,8 @@
 --                      {'wrong-type', i}
 --
 -- A frozen host that wakes after a newer pass began gets 'fenced'. A Redis that was wiped, restored or swapped since the
--- look gets no nonce: it would vouch for what nobody has seen. The new nonce may be there already, if a reply was lost. Fields of other scopes, and every key that is not
--- ours, are left untouched.
+-- look gets no nonce: it would vouch for what nobody has seen. The new nonce may be there already, if a reply was lost.
+-- Fields of other scopes, and every key that is not ours, are left untouched.
 
 local field = 'generation:' .. ARGV[1]
 local nonce = ARGV[1] == 'global' and 'nonce' or 'nonce:' .. ARGV[1]
@@ -30,8 +30,8 @@ for i, key in ipairs(KEYS) do
       return {'fenced', i, found}
     end
   end
-  local nonce = redis.call('HGET', key, 'nonce') or ''
-  if nonce ~= ARGV[2 * i + 1] and nonce ~= ARGV[2 * i + 2] then
+  local holds = redis.call('HGET', key, nonce) or ''
+  if holds ~= ARGV[2 * i + 1] and holds ~= ARGV[2 * i + 2] then
     return {'changed', i}
   end
 end

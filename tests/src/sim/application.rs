@@ -25,6 +25,9 @@ pub(super) const LOCK_TTL: Duration = Duration::from_secs(30);
 /// A lock that is renewed for as long as its worker lives.
 const RENEWED: Duration = Duration::from_secs(1 << 40);
 
+/// No pass of a host that does not freeze for longer than its lease takes longer.
+const PASS_MAX: Duration = Duration::from_secs(900);
+
 /// How often a blocked writer looks again.
 const LOCK_POLL: Duration = Duration::from_millis(50);
 
@@ -460,9 +463,9 @@ impl World {
         of.handed_over_since.is_none() && of.next_handover <= self.now()
     }
 
-    /// No two hand-overs of a job within the longest time for which a pass may be trusted.
+    /// No two hand-overs of a job within the longest time for which a pass may be trusted, renewals and all.
     fn handover_pause(&self) -> Duration {
-        self.profile.settings.lease_ttl + self.profile.settings.settle
+        self.profile.settings.lease_ttl.max(PASS_MAX) + self.profile.settings.settle
     }
 
     /// The job is between two stores, or two queues, until `finish` is done.

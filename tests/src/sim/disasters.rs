@@ -41,23 +41,29 @@ impl World {
         self.tally.disasters += 1;
         self.tell(|| "DISASTER: Redis was flushed".to_owned());
         self.redis.queues.clear();
-        self.redis.lease = None;
+        self.redis.leases.clear();
         self.note_loss();
     }
 
     /// Restores what Redis held before at least two marks.
     fn restore_old_dump(&mut self) {
-        let marks = |queues: &BTreeMap<String, Queue>, name: &str| queues.get(name).map_or(0, |queue| queue.marks);
+        let marks = |queues: &BTreeMap<String, Queue>, name: &str, scope: &str| {
+            queues.get(name).and_then(|queue| queue.marks.get(scope)).copied().unwrap_or(0)
+        };
+        let scopes: Vec<String> = self.scopes().iter().map(ToString::to_string).collect();
         let is_old = |dump: &Dump| {
             QUEUES.iter().all(|name| {
-                marks(&self.redis.queues, name) >= marks(&dump.queues, name) + MARKS_FORGOTTEN
+                let is_forgotten = |scope: &String| {
+                    marks(&self.redis.queues, name, scope) >= marks(&dump.queues, name, scope) + MARKS_FORGOTTEN
+                };
+                scopes.iter().all(is_forgotten)
             })
         };
         let Some(dump) = self.dumps.iter().find(|dump| is_old(dump)).cloned() else { return };
         self.tally.disasters += 1;
         self.tell(|| "DISASTER: an old dump was restored".to_owned());
         self.redis.queues = dump.queues;
-        self.redis.lease = None;
+        self.redis.leases.clear();
         self.redis.run_id += 1;
         self.note_loss();
     }
@@ -105,7 +111,7 @@ impl World {
 
     /// The lease is gone while its holder works, and another host begins.
     pub(super) fn lose_lease(&mut self) {
-        self.redis.lease = None;
+        self.redis.leases.clear();
         self.tell(|| "DISASTER: the lease is gone, and another host starts".to_owned());
         self.after(Duration::ZERO, Event::Start(self.profile.hosts));
     }

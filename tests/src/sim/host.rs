@@ -4,6 +4,7 @@
 //! or its reply may be lost, or late. A write that has been sent arrives even if its sender died meanwhile.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -28,8 +29,8 @@ pub struct SimHost {
     domains: Vec<LoadedDomain>,
     /// What a twin remembers of its first look.
     pub(super) first_look: RefCell<Option<Snapshot>>,
-    /// What a twin believes that each queue's nonce is.
-    pub(super) marked: RefCell<std::collections::BTreeMap<String, String>>,
+    /// By scope and queue, the nonce that this host has last written: what a twin believes to be there.
+    pub(super) marked: RefCell<BTreeMap<(String, String), String>>,
     pub(super) commands: Cell<u64>,
 }
 
@@ -199,12 +200,19 @@ impl Clock for SimHost {
     async fn sleep(&self, duration: Duration) {
         // Without a second look nobody waits for one.
         let is_settling = duration == self.world.borrow().profile.settings.settle;
-        if is_settling && self.is_twin(Twin::NoSecondLook) {
-            self.world.borrow_mut().pass_of(self.process).is_looking = false;
-            return;
+        if !(is_settling && self.is_twin(Twin::NoSecondLook)) {
+            self.pause(duration).await;
         }
-        self.pause(duration).await;
-        self.world.borrow_mut().pass_of(self.process).is_looking = false;
+        if is_settling {
+            self.world.borrow_mut().pass_of(self.process).is_looking = false;
+        }
+    }
+
+    async fn until(&self, instant: Duration) {
+        let left = instant.saturating_sub(self.now());
+        if !left.is_zero() {
+            self.sleep(left).await;
+        }
     }
 
     fn token(&self) -> String {

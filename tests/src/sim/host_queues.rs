@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use salvage::ports::{Ask, Lease, Mark, QueueTerms, Queues};
 use salvage_core::act::{Act, Change, Place, QueueRefusal, ScriptAnswer};
-use salvage_core::lease::{Fence, LeaseAnswer};
+use salvage_core::lease::{Fence, LeaseAnswer, Scope};
 use salvage_core::sighting::{QueueFailure, Residue};
 use salvage_core::snapshot::{Flaw, IdsCopy, IdsPage, QueueReading, Snapshot, Stalled, State};
 
@@ -28,16 +28,16 @@ impl From<Lost> for QueueFailure {
 }
 
 impl Lease for SimHost {
-    async fn acquire(&self, owner: &str, ttl: Duration) -> Result<LeaseAnswer, QueueFailure> {
-        let (owner, process) = (owner.to_owned(), self.process);
+    async fn acquire(&self, scope: &Scope, owner: &str, ttl: Duration) -> Result<LeaseAnswer, QueueFailure> {
+        let (owner, process, scope) = (owner.to_owned(), self.process, scope.to_string());
         let take = {
-            let owner = owner.clone();
+            let (owner, scope) = (owner.clone(), scope.clone());
             move |world: &mut World, _: bool| {
                 let until = world.now() + ttl;
-                let lease = &mut world.redis_of_hosts().lease;
-                let is_free = lease.is_none();
+                let leases = &mut world.redis_of_hosts().leases;
+                let is_free = !leases.contains_key(&scope);
                 if is_free {
-                    *lease = Some(LeaseKey { owner, until });
+                    leases.insert(scope, LeaseKey { owner, until });
                 }
                 is_free
             }
@@ -48,7 +48,7 @@ impl Lease for SimHost {
             Err(Lost::Refused) => return Err(Lost::Refused.into()),
             // The key itself tells.
             Err(Lost::NoReply) => {
-                let holder = self.ask(|world| world.redis_of_hosts().lease.clone()).await?;
+                let holder = self.ask(|world| world.redis_of_hosts().leases.get(&scope).cloned()).await?;
                 match holder {
                     Some(lease) if lease.owner == owner => LeaseAnswer::Acquired,
                     Some(_) => LeaseAnswer::Held,
@@ -66,19 +66,33 @@ impl Lease for SimHost {
         Ok(answer)
     }
 
-    async fn expires_in(&self) -> Result<Option<Duration>, QueueFailure> {
+    async fn renew(&self, scope: &Scope, owner: &str, ttl: Duration) -> Result<bool, QueueFailure> {
+        let (scope, owner) = (scope.to_string(), owner.to_owned());
+        let renew = move |world: &mut World, _: bool| {
+            let until = world.now() + ttl;
+            let lease = world.redis_of_hosts().leases.get_mut(&scope).filter(|lease| lease.owner == owner);
+            lease.map(|lease| lease.until = until).is_some()
+        };
+        Ok(self.send(renew).await?)
+    }
+
+    async fn expires_in(&self, scope: &Scope) -> Result<Option<Duration>, QueueFailure> {
         let left = |world: &mut World| {
             let now = world.now();
-            world.redis_of_hosts().lease.as_ref().map(|lease| lease.until.saturating_sub(now))
+            world.redis_of_hosts().leases.get(scope.as_str()).map(|lease| lease.until.saturating_sub(now))
         };
         Ok(self.ask(left).await?)
     }
 
-    async fn release(&self, owner: &str) -> Result<bool, QueueFailure> {
-        let owner = owner.to_owned();
+    async fn release(&self, scope: &Scope, owner: &str) -> Result<bool, QueueFailure> {
+        let (scope, owner) = (scope.to_string(), owner.to_owned());
         let give_back = move |world: &mut World, _: bool| {
-            let lease = &mut world.redis_of_hosts().lease;
-            lease.take_if(|lease| lease.owner == owner).is_some()
+            let leases = &mut world.redis_of_hosts().leases;
+            let is_ours = leases.get(&scope).is_some_and(|lease| lease.owner == owner);
+            if is_ours {
+                leases.remove(&scope);
+            }
+            is_ours
         };
         Ok(self.send(give_back).await?)
     }
@@ -126,7 +140,7 @@ impl SimHost {
     }
 
     /// What a twin makes of a look.
-    fn bend(&self, snapshot: &mut Snapshot) {
+    fn bend(&self, scope: &str, snapshot: &mut Snapshot) {
         if self.is_twin(Twin::NoSecondLook) {
             // The second look sees what the first saw, so it is none. Its guards are fresh, for they are not a look.
             match &*self.first_look.borrow() {
@@ -148,7 +162,7 @@ impl SimHost {
             // The nonce that is expected is always found: together with memories that never end (see `queue_memories`)
             // and a script that asks for none, nobody notices a loss.
             for (queue, reading) in &mut snapshot.queues {
-                reading.nonce = self.marked.borrow().get(queue).cloned();
+                reading.nonce = self.marked_in(scope, queue);
             }
         }
     }
@@ -187,7 +201,7 @@ impl World {
         let mut queues = BTreeMap::new();
         let mut copied = vec![];
         for (name, states) in part {
-            let mut reading = redis.queue(name).reading(ask.wanted.contains(name));
+            let mut reading = redis.queue(name).reading(ask.scope, ask.wanted.contains(name));
             // Long sorted sets are left out where nothing need be proven.
             reading.ids.retain(|state, _| states.contains(state) && !(leaves_out && !state.is_list()));
             reading.lengths.retain(|state, _| states.contains(state));
@@ -213,16 +227,17 @@ impl World {
                 self.tally.fenced += 1;
                 return Err(QueueFailure::Fenced { queue: name.clone(), generation: found });
             }
-            let is_known = queue.nonce == mark.found || queue.nonce.as_ref() == Some(&mark.nonce);
+            let holds = queue.nonces.get(&fence.scope);
+            let is_known = holds == mark.found.as_ref() || holds == Some(&mark.nonce);
             if !is_known && !vouches_blindly {
                 return Err(QueueFailure::Changed { queue: name.clone() });
             }
         }
         for (name, mark) in marks {
             let queue = redis.queue(name);
-            queue.nonce = Some(mark.nonce.clone());
+            queue.nonces.insert(fence.scope.clone(), mark.nonce.clone());
             queue.generations.insert(fence.scope.clone(), fence.generation);
-            queue.marks += 1;
+            *queue.marks.entry(fence.scope.clone()).or_default() += 1;
         }
         Ok(())
     }
@@ -330,7 +345,7 @@ impl Queues for SimHost {
             }
             other => other?,
         };
-        self.bend(&mut snapshot);
+        self.bend(ask.scope, &mut snapshot);
         Ok(snapshot)
     }
 
@@ -383,7 +398,8 @@ impl Queues for SimHost {
     }
 
     async fn mark(&self, marks: &BTreeMap<String, Mark>, fence: &Fence) -> Result<(), QueueFailure> {
-        let nonces = marks.iter().map(|(queue, mark)| (queue.clone(), mark.nonce.clone()));
+        let key = |queue: &String| (fence.scope.clone(), queue.clone());
+        let nonces = marks.iter().map(|(queue, mark)| (key(queue), mark.nonce.clone()));
         self.marked.borrow_mut().extend(nonces);
         let (marks, fence) = (marks.clone(), fence.clone());
         self.send(move |world, _| world.mark_queues(&marks, &fence)).await?
@@ -411,6 +427,18 @@ impl Queues for SimHost {
 }
 
 impl SimHost {
+    /// The nonce that was last written into a queue, as far as this host knows.
+    pub(super) fn marked_in(&self, scope: &str, queue: &str) -> Option<String> {
+        self.marked.borrow().get(&(scope.to_owned(), queue.to_owned())).cloned()
+    }
+
+    /// All of them, by queue.
+    pub(super) fn nonces_of(&self, scope: &str) -> BTreeMap<String, String> {
+        let marked = self.marked.borrow();
+        let own = marked.iter().filter(|((of, _), _)| of == scope);
+        own.map(|((_, queue), nonce)| (queue.clone(), nonce.clone())).collect()
+    }
+
     pub(super) async fn act_on_queue(
         &self,
         act: &Act,
@@ -426,11 +454,11 @@ impl SimHost {
 }
 
 /// The terms of a healthy pass, for a twin that writes the queue before it has any.
-pub(super) fn terms_of(fence: &Fence, now: Duration, nonces: &BTreeMap<String, String>) -> QueueTerms {
+pub(super) fn terms_of(fence: &Fence, now: Duration, nonces: BTreeMap<String, String>) -> QueueTerms {
     QueueTerms {
         fence: fence.clone(),
         deadline_ms: wall_ms(now) + 5_000,
-        nonces: nonces.clone(),
+        nonces,
         with_meta: QUEUES.iter().map(|queue| (*queue).to_owned()).collect(),
     }
 }

@@ -82,7 +82,7 @@ impl Model {
     /// Writes the host's own key.
     pub fn mark(&self, queue: &str, generation: Option<u64>, nonce: Option<&str>) {
         self.queue(queue, |queue| {
-            queue.nonce = nonce.map(str::to_owned);
+            queue.nonces.extend(nonce.map(|nonce| ("global".to_owned(), nonce.to_owned())));
             queue.generations.extend(generation.map(|generation| ("global".to_owned(), generation)));
         });
     }

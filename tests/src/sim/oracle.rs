@@ -54,8 +54,8 @@ pub(super) struct Truths {
     alive: BTreeMap<usize, u32>,
     /// When Redis last lost what each queue had, noticeably.
     pub(super) lost_at: [Option<Duration>; QUEUES.len()],
-    /// The instant of the state that the operator accepted.
-    pub(super) accepted_at: [Option<Duration>; QUEUES.len()],
+    /// By scope: the instant of the state that the operator accepted.
+    accepted_at: BTreeMap<String, [Option<Duration>; QUEUES.len()]>,
 }
 
 impl Truths {
@@ -90,9 +90,14 @@ impl Truths {
         pass.is_none_or(|(_, pass)| pass.first_look.is_none())
     }
 
-    /// Whether a queue lost something that nobody has accepted yet.
-    pub(super) fn waits(&self, queue: usize) -> bool {
-        self.lost_at[queue].is_some() && self.accepted_at[queue] < self.lost_at[queue]
+    /// Whether a queue lost something that nobody has accepted yet for that scope.
+    pub(super) fn waits(&self, scope: &str, queue: usize) -> bool {
+        let accepted_at = self.accepted_at.get(scope).and_then(|accepted| accepted[queue]);
+        self.lost_at[queue].is_some() && accepted_at < self.lost_at[queue]
+    }
+
+    pub(super) fn accept(&mut self, scope: &str, queue: usize, at: Option<Duration>) {
+        self.accepted_at.entry(scope.to_owned()).or_default()[queue] = at;
     }
 }
 
@@ -171,7 +176,7 @@ impl World {
                 format!("the script of generation {} ran for job {id} after that of {stored}", fence.generation)
             });
         }
-        self.check_epoch(source, &id, act);
+        self.check_epoch(source, &id, act, &fence.scope);
         let Some(job) = self.job_of(source, &id) else { return };
         self.check_presence(process, job, act);
         if let Some(since) = self.jobs[job].handed_over_since {
@@ -194,12 +199,12 @@ impl World {
     }
 
     /// No queue of the job lost anything since its row was written, unless the operator accepted that.
-    fn check_epoch(&mut self, source: usize, id: &str, act: &Act) {
+    fn check_epoch(&mut self, source: usize, id: &str, act: &Act, scope: &str) {
         let written = self.postgres.row(source, id).filter(|row| row.has_token(&act.candidate.token));
         let Some(written) = written.map(|row| row.written) else { return };
         for queue in 0..QUEUES.len() {
             let lost_at = self.truths.lost_at[queue];
-            if self.truths.waits(queue) && lost_at.is_some_and(|lost_at| written <= lost_at) {
+            if self.truths.waits(scope, queue) && lost_at.is_some_and(|lost_at| written <= lost_at) {
                 let name = QUEUES[queue];
                 self.violated(9, || format!("job {id} was acted on though {name} lost data after its row was written"));
             }

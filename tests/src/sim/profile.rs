@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use salvage_core::lease::ScopeKind;
 use salvage_core::settings::PassSettings;
 
 use super::random::Random;
@@ -46,6 +47,7 @@ impl Profile {
             page_size: random.pick(&[2, 200, 200]),
             recoveries_max: random.pick(&[1, 2, 3]),
             acts_max: random.pick(&[2, 1_000, 1_000]),
+            lease_scope: random.pick(&[ScopeKind::Global, ScopeKind::Global, ScopeKind::Domain]),
             lease_ttl: seconds(random.pick(&[60, 120, 600])),
             ..PassSettings::default()
         };

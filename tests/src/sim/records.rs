@@ -7,7 +7,6 @@ use salvage_core::epoch::QueueMemory;
 use salvage_core::lease::Fence;
 use salvage_core::ledger::Intent;
 use salvage_core::source::SourceName;
-use salvage_core::storm::Storm;
 
 /// An intent as it is kept.
 #[derive(Debug)]
@@ -22,10 +21,10 @@ pub(super) struct Intended {
 #[derive(Debug, Default)]
 pub(super) struct Records {
     fences: BTreeMap<String, (u64, String)>,
-    pub(super) memories: BTreeMap<String, QueueMemory>,
+    /// By scope and queue.
+    pub(super) memories: BTreeMap<(String, String), QueueMemory>,
     corroborations: BTreeMap<(SourceName, String), Timestamp>,
     intents: Vec<Intended>,
-    pub(super) storms: BTreeMap<SourceName, Storm>,
     pub(super) accepted_entries: BTreeSet<(String, String)>,
 }
 
@@ -47,13 +46,20 @@ impl Records {
         })
     }
 
-    /// The sources seen in a queue since that queue's epoch began.
-    pub(super) fn corroborated(&self) -> BTreeSet<SourceName> {
+    /// The sources seen in a queue since that queue's epoch began, as the scope remembers it.
+    pub(super) fn corroborated(&self, scope: &str) -> BTreeSet<SourceName> {
         let holds = |queue: &String, at: &Timestamp| {
-            self.memories.get(queue).is_some_and(|memory| *at >= memory.epoch_began)
+            let memory = self.memories.get(&(scope.to_owned(), queue.clone()));
+            memory.is_some_and(|memory| *at >= memory.epoch_began)
         };
         let seen = self.corroborations.iter().filter(|((_, queue), at)| holds(queue, at));
         seen.map(|((source, _), _)| source.clone()).collect()
+    }
+
+    /// What a scope remembers of queues.
+    pub(super) fn memories_of(&self, scope: &str) -> BTreeMap<String, QueueMemory> {
+        let own = self.memories.iter().filter(|((of, _), _)| of == scope);
+        own.map(|((_, queue), memory)| (queue.clone(), memory.clone())).collect()
     }
 
     pub(super) fn corroborate(&mut self, seen: &[(SourceName, String)], now: Timestamp) {
@@ -61,15 +67,6 @@ impl Records {
             let at = self.corroborations.entry(key.clone()).or_insert(now);
             *at = (*at).max(now);
         }
-    }
-
-    pub(super) fn remember_storms(&mut self, orphans: &BTreeMap<SourceName, u64>, now: Timestamp) {
-        let before = std::mem::take(&mut self.storms);
-        let storm = |(source, orphans): (&SourceName, &u64)| {
-            let seen_at = before.get(source).map_or(now, |storm| storm.seen_at);
-            (source.clone(), Storm { seen_at, orphans: *orphans })
-        };
-        self.storms = orphans.iter().map(storm).collect();
     }
 
     pub(super) fn intend(&mut self, pass_id: &str, intents: &[Intent], at: Timestamp) {

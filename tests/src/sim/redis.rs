@@ -56,10 +56,11 @@ pub(super) struct Queue {
     pub(super) is_paused: bool,
     /// By entry: when the lock runs out.
     pub(super) locks: BTreeMap<String, Duration>,
-    pub(super) nonce: Option<String>,
+    /// By scope.
+    pub(super) nonces: BTreeMap<String, String>,
     pub(super) generations: BTreeMap<String, u64>,
-    /// How often a host marked it: what the simulation knows of a dump's age.
-    pub(super) marks: u32,
+    /// How often a host of each scope marked it: what the simulation knows of a dump's age.
+    pub(super) marks: BTreeMap<String, u32>,
 }
 
 /// A position in [`Queue::states`].
@@ -119,12 +120,12 @@ impl Queue {
     }
 
     /// What a snapshot says of it, ids only if they are wanted.
-    pub(super) fn reading(&self, wants_ids: bool) -> QueueReading {
+    pub(super) fn reading(&self, scope: &str, wants_ids: bool) -> QueueReading {
         let mut reading = QueueReading {
             id_counter: self.id_counter,
             has_meta: self.has_meta,
             is_paused: self.is_paused,
-            nonce: self.nonce.clone(),
+            nonce: self.nonces.get(scope).cloned(),
             retained: self.finished.keys().take(RETAINED_MAX).cloned().collect(),
             ..QueueReading::default()
         };
@@ -170,18 +171,19 @@ pub(super) struct LeaseKey {
 #[derive(Debug, Clone)]
 pub(super) struct SimRedis {
     pub(super) queues: BTreeMap<String, Queue>,
-    pub(super) lease: Option<LeaseKey>,
+    /// By scope.
+    pub(super) leases: BTreeMap<String, LeaseKey>,
     pub(super) copies: BTreeMap<String, Vec<String>>,
     pub(super) run_id: u64,
 }
 
 impl SimRedis {
     pub(super) const fn new(queues: BTreeMap<String, Queue>) -> Self {
-        Self { queues, lease: None, copies: BTreeMap::new(), run_id: 1 }
+        Self { queues, leases: BTreeMap::new(), copies: BTreeMap::new(), run_id: 1 }
     }
 
     pub(super) fn expire(&mut self, now: Duration) {
-        self.lease.take_if(|lease| lease.until <= now);
+        self.leases.retain(|_, lease| lease.until > now);
     }
 
     /// The queue of that name; one that never was is empty.
@@ -272,7 +274,7 @@ impl SimRedis {
         }
         for queue in names() {
             let expected = terms.nonces.get(&queue);
-            if expected.is_some() && self.queue(&queue).nonce.as_ref() != expected {
+            if expected.is_some() && self.queue(&queue).nonces.get(&terms.scope) != expected {
                 return refused(QueueRefusal::Epoch { queue });
             }
         }

@@ -26,7 +26,11 @@ const SLACK: Duration = Duration::from_secs(10);
 /// The operator accepts every queue.
 pub(super) async fn accept(host: &SimHost) -> bool {
     let queues: BTreeSet<String> = QUEUES.map(str::to_owned).into();
-    let accepted = accept::accept(host, &queues, "operator").await.is_ok();
+    let scopes = host.world.borrow().scopes();
+    let mut accepted = true;
+    for scope in scopes {
+        accepted &= accept::accept(host, &scope, &queues).await.is_ok();
+    }
     host.world.borrow_mut().tell(|| format!("operator: accepted: {accepted}"));
     accepted
 }
@@ -139,9 +143,12 @@ impl World {
     fn needs_operator(&self) -> bool {
         let records = &self.postgres.records;
         let began = wall(PAST);
-        let is_known = |queue: &str| records.memories.get(queue).is_some_and(|memory| memory.epoch_began < began);
-        let is_whole = QUEUES.iter().all(|queue| is_known(queue));
-        !is_whole || (0..QUEUES.len()).any(|queue| self.truths.waits(queue))
+        self.scopes().iter().any(|scope| {
+            let memories = records.memories_of(scope.as_str());
+            let is_known = |queue: &str| memories.get(queue).is_some_and(|memory| memory.epoch_began < began);
+            let is_whole = QUEUES.iter().all(|queue| is_known(queue));
+            !is_whole || (0..QUEUES.len()).any(|queue| self.truths.waits(scope.as_str(), queue))
+        })
     }
 
     /// Every live row has an entry; every other has an end.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use salvage::ports::LoadedDomain;
 use salvage_core::epoch::QueueMemory;
+use salvage_core::lease::Scope;
 use salvage_core::snapshot::State;
 use salvage_core::source::ResolvedSource;
 
@@ -198,10 +199,11 @@ impl World {
 
     fn know_the_queues(&mut self) {
         let (began, server) = (wall(Duration::ZERO), self.redis.server());
-        for name in QUEUES {
+        let scopes = self.scopes();
+        for (name, scope) in QUEUES.iter().flat_map(|name| scopes.iter().map(move |scope| (*name, scope))) {
             let token = self.token();
             let queue = self.redis.queue(name);
-            queue.nonce = Some(token.clone());
+            queue.nonces.insert(scope.to_string(), token.clone());
             let memory = QueueMemory {
                 nonce: Some(token),
                 nonce_next: None,
@@ -213,7 +215,8 @@ impl World {
                 epoch_began: began,
                 accepted_at: None,
             };
-            self.postgres.records.memories.insert(name.to_owned(), memory);
+            let key = (scope.to_string(), name.to_owned());
+            self.postgres.records.memories.insert(key, memory);
         }
         let seen: Vec<_> =
             self.sources.iter().map(|source| (source.name.clone(), QUEUES[0].to_owned())).collect();
@@ -273,6 +276,12 @@ impl World {
         let state = if queue.is_paused && state == State::Waiting { State::Paused } else { state };
         queue.add(state, Listed { id: entry, job: Some(job), due }, data);
         self.note_presence();
+    }
+
+    /// The leases of the deployment.
+    pub(super) fn scopes(&self) -> Vec<Scope> {
+        let domains = self.domains.iter().map(|domain| domain.manifest.domain.as_str());
+        self.profile.settings.lease_scope.scopes(domains)
     }
 
     pub(super) fn now(&self) -> Duration {
