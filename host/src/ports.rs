@@ -180,8 +180,8 @@ pub trait Queues {
     /// If any of them could not be read.
     async fn residues(&self, jobs: &[Vec<Place>]) -> Result<Vec<Residue>, QueueFailure>;
 
-    /// Writes the nonce of the fence's scope into each queue's own key, and raises its generation to the fence's: all or
-    /// none. A queue is only marked if its key still holds what the look at it found.
+    /// Writes the nonce of the fence's scope into each queue's own key, and raises its generation to the fence's: all or none.
+    /// A queue is only marked if its key still holds what the look at it found.
     ///
     /// # Errors
     /// If any may not have been written; [`QueueFailure::Fenced`] under a greater generation of the fence's scope,

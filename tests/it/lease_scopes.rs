@@ -280,8 +280,8 @@ async fn each_scope_reads_and_writes_its_own_nonce() -> Result<()> {
     let queues = BTreeSet::from(["q".to_owned()]);
     for scope in ["global", "slides", "exports"] {
         let fence = Fence { scope: scope.into(), generation: 1, pass_token: "t".into() };
-        let marks = BTreeMap::from([("q".to_owned(), Mark { found: None, nonce: format!("of {scope}") })]);
-        system.host.queues.mark(&marks, &fence).await?;
+        let mark = Mark { found: None, nonce: format!("of {scope}") };
+        system.host.queues.mark(&BTreeMap::from([("q".to_owned(), mark)]), &fence).await?;
     }
     for scope in ["global", "slides", "exports"] {
         let snapshot = system.host.queues.snapshot(&Ask::guards(&queues).of_scope(scope)).await?;

@@ -9,5 +9,6 @@ pub mod door;
 pub mod example;
 pub mod rival;
 pub mod services;
+pub mod sim;
 pub mod stores;
 pub mod system;

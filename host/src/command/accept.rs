@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use salvage_core::epoch::{Continuity, QueueMemory, follow, remember};
+use salvage_core::lease::Scope;
 use salvage_core::settings::PassSettings;
 use salvage_core::snapshot::{QueueReading, Snapshot};
 use salvage_core::source::Standing;
@@ -35,24 +36,20 @@ pub async fn queues<O: Outside>(outside: &O, settings: &PassSettings, asked: &[S
     Ok(Exit::Done)
 }
 
-/// Accepts these queues as they are, for each lease that has to do with them.
+/// Accepts queues as they are, for one lease.
 ///
 /// # Errors
-/// As for [`queues`].
+/// If a store did not answer, or a queue changed meanwhile; then nothing is accepted.
 pub async fn accept<O: Outside>(
     outside: &O,
     settings: &PassSettings,
     queues: &BTreeSet<String>,
     who: &str,
 ) -> Result<(), CommandError> {
-    let domains = outside.handlers().domains();
-    for scope in pass::scopes(outside, settings) {
-        let declared = declared(&domains, |domain| scope.covers(&domain.manifest.domain));
-        let queues: BTreeSet<String> = queues.intersection(&declared).cloned().collect();
-        if !queues.is_empty() {
-            accept_under(outside, scope.as_str(), &queues).await?;
-        }
-    }
+    let (ledger, scope) = (outside.ledger(), scope.as_str());
+    // A pass that is under way has judged by what was true before: it ends here, and the next one begins anew.
+    let fence = ledger.raise_fence(scope, &outside.clock().token()).await?;
+    let snapshot = look(outside, scope, queues).await?;
     let now = outside.jobs().now().await?;
     for queue in queues {
         outside.ledger().accepted_by(queue, who, now).await?;
@@ -82,8 +79,7 @@ async fn accept_under<O: Outside>(
     // Looked at once more: what is accepted is what holds the nonce, and not what was there a moment before it.
     let again = look(outside, scope, queues).await?;
     if again.server.run_id != snapshot.server.run_id {
-        let why =
-            "another Redis answers than a moment ago, or it was restarted: nothing is accepted; try again";
+        let why = "another Redis answers than a moment ago, or it was restarted: nothing is accepted; try again";
         return Err(CommandError::Unknown(why.to_owned()));
     }
     Ok(ledger.remember_queues(&accepted(&again, &marked, now)?, &fence).await?)

@@ -47,6 +47,7 @@ impl Known {
     ) -> Self {
         Self {
             look,
+            looked_at: None,
             remembered,
             continuity: BTreeMap::new(),
             looked_at: None,

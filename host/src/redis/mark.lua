@@ -30,8 +30,8 @@ for i, key in ipairs(KEYS) do
       return {'fenced', i, found}
     end
   end
-  local held = redis.call('HGET', key, nonce) or ''
-  if held ~= ARGV[2 * i + 1] and held ~= ARGV[2 * i + 2] then
+  local holds = redis.call('HGET', key, nonce) or ''
+  if holds ~= ARGV[2 * i + 1] and holds ~= ARGV[2 * i + 2] then
     return {'changed', i}
   end
 end
