@@ -27,9 +27,19 @@ use crate::ports::{Ask, Clock, Handlers, Jobs, Ledger, LoadedDomain, Mark, Outsi
 /// domain has its own lease, nothing more.
 pub async fn queues<O: Outside>(outside: &O, settings: &PassSettings, asked: &[String], who: &str) -> Done {
     outside.ledger().check_schema().await?;
-    let queues = chosen(asked, &outside.handlers().domains())?;
-    accept(outside, settings, &queues, who).await?;
+    let domains = outside.handlers().domains();
+    let queues = chosen(asked, &domains)?;
+    for scope in pass::scopes(outside, settings) {
+        let declared = declared(&domains, |domain| scope.covers(&domain.manifest.domain));
+        let queues: BTreeSet<String> = queues.intersection(&declared).cloned().collect();
+        if !queues.is_empty() {
+            accept(outside, &scope, &queues).await?;
+        }
+    }
+    let now = outside.jobs().now().await?;
     for queue in &queues {
+        outside.ledger().accepted_by(queue, who, now).await?;
+        tracing::warn!(queue, who, "queue accepted: what it holds now counts as the truth");
         say(format_args!("accepted {queue}: what it holds now counts as the truth"))?;
     }
     say("the next pass recovers what waited for this; `salvage plan` shows it")?;
@@ -42,28 +52,10 @@ pub async fn queues<O: Outside>(outside: &O, settings: &PassSettings, asked: &[S
 /// If a store did not answer, or a queue changed meanwhile; then nothing is accepted.
 pub async fn accept<O: Outside>(
     outside: &O,
-    settings: &PassSettings,
+    scope: &Scope,
     queues: &BTreeSet<String>,
-    who: &str,
 ) -> Result<(), CommandError> {
     let (ledger, scope) = (outside.ledger(), scope.as_str());
-    // A pass that is under way has judged by what was true before: it ends here, and the next one begins anew.
-    let fence = ledger.raise_fence(scope, &outside.clock().token()).await?;
-    let snapshot = look(outside, scope, queues).await?;
-    let now = outside.jobs().now().await?;
-    for queue in queues {
-        outside.ledger().accepted_by(queue, who, now).await?;
-        tracing::warn!(queue, who, "queue accepted: what it holds now counts as the truth");
-    }
-    Ok(())
-}
-
-async fn accept_under<O: Outside>(
-    outside: &O,
-    scope: &str,
-    queues: &BTreeSet<String>,
-) -> Result<(), CommandError> {
-    let ledger = outside.ledger();
     // A pass that is under way has judged by what was true before: it ends here, and the next one begins anew.
     let fence = ledger.raise_fence(scope, &outside.clock().token()).await?;
     let snapshot = look(outside, scope, queues).await?;
@@ -79,7 +71,8 @@ async fn accept_under<O: Outside>(
     // Looked at once more: what is accepted is what holds the nonce, and not what was there a moment before it.
     let again = look(outside, scope, queues).await?;
     if again.server.run_id != snapshot.server.run_id {
-        let why = "another Redis answers than a moment ago, or it was restarted: nothing is accepted; try again";
+        let why =
+            "another Redis answers than a moment ago, or it was restarted: nothing is accepted; try again";
         return Err(CommandError::Unknown(why.to_owned()));
     }
     Ok(ledger.remember_queues(&accepted(&again, &marked, now)?, &fence).await?)

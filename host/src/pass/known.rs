@@ -50,7 +50,6 @@ impl Known {
             looked_at: None,
             remembered,
             continuity: BTreeMap::new(),
-            looked_at: None,
             memories: BTreeMap::new(),
             nonces: BTreeMap::new(),
             continued: BTreeSet::new(),

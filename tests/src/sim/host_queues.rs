@@ -243,13 +243,7 @@ impl World {
     }
 
     /// What an act's script does.
-    fn run_act(
-        &mut self,
-        process: Process,
-        act: &Act,
-        terms: &QueueTerms,
-        sender: Sender,
-    ) -> ScriptAnswer {
+    fn run_act(&mut self, process: Process, act: &Act, terms: &QueueTerms, sender: Sender) -> ScriptAnswer {
         let now = self.now();
         self.pass_of(process).is_looking = false;
         let job = self.job_of(act.candidate.source, &act.candidate.token.id);

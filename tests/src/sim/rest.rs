@@ -47,7 +47,10 @@ impl Simulation {
             self.world.borrow_mut().tally.accepts += 1;
             let host = self.visitor();
             if !self.finish(accept(&host)) {
-                return self.world.borrow_mut().violated(9, || "a calm world could not be accepted".to_owned());
+                return self
+                    .world
+                    .borrow_mut()
+                    .violated(9, || "a calm world could not be accepted".to_owned());
             }
         }
         for _ in 0..2 {
@@ -89,8 +92,7 @@ impl Simulation {
         let host = self.visitor();
         let settings = self.world.borrow().profile.settings.clone();
         let (_switch, stop) = stop();
-        let ended: Result<Report, StoreFailure> =
-            self.finish(pass::run(&host, &settings, Mode::Act, &stop));
+        let ended: Result<Report, StoreFailure> = self.finish(pass::run(&host, &settings, Mode::Act, &stop));
         match ended {
             Ok(report) => Some(report),
             Err(failure) => {
