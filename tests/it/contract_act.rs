@@ -68,7 +68,9 @@ impl Arranged for World {
 
     async fn arrange(&self, found: Found) -> Result<()> {
         let command = match found {
-            Found::Listed(queue, state) if state.is_list() => format!("LPUSH @:{queue}:{} {ENTRY}", state.key()),
+            Found::Listed(queue, state) if state.is_list() => {
+                format!("LPUSH @:{queue}:{} {ENTRY}", state.key())
+            }
             Found::Listed(queue, state) => format!("ZADD @:{queue}:{} 1 {ENTRY}", state.key()),
             Found::Hash(queue) => format!("HSET @:{queue}:{ENTRY} data {{}}"),
             Found::Finished(queue, is_failed) => {
@@ -123,7 +125,13 @@ fn summary(readings: &BTreeMap<String, QueueReading>) -> String {
     readings.iter().map(of).collect::<Vec<_>>().join("\n")
 }
 
-async fn check(bench: &impl Arranged, found: &[Found], act: &Act, terms: &QueueTerms, expected: &ScriptAnswer) {
+async fn check(
+    bench: &impl Arranged,
+    found: &[Found],
+    act: &Act,
+    terms: &QueueTerms,
+    expected: &ScriptAnswer,
+) {
     for one in MARKED.iter().chain(found) {
         bench.arrange(*one).await.expect("arranged");
     }
@@ -237,7 +245,8 @@ fn the_model_keeps_the_contract_of_marks() {
 
 /// A snapshot tells every state of every queue, and what is missing of a queue.
 async fn snapshots_keep_the_contract(bench: &impl Arranged) {
-    let found = [Found::Listed(QUEUE, State::Active), Found::Listed(OTHER, State::Delayed), Found::Paused(OTHER)];
+    let found =
+        [Found::Listed(QUEUE, State::Active), Found::Listed(OTHER, State::Delayed), Found::Paused(OTHER)];
     for one in found.into_iter().chain([Found::Finished(QUEUE, true), Found::NoMeta(QUEUE)]) {
         bench.arrange(one).await.expect("arranged");
     }

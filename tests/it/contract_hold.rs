@@ -165,7 +165,10 @@ async fn hold<P: Jobs>(port: &P, source: &ResolvedSource, act: &Act, fence: &Fen
 }
 
 /// What becomes of a fail, committed if it was held: word of the outcome, row, deck.
-async fn failed(bench: &impl Stale, meanwhile: Meanwhile) -> Result<(&'static str, Option<(String, u32)>, String)> {
+async fn failed(
+    bench: &impl Stale,
+    meanwhile: Meanwhile,
+) -> Result<(&'static str, Option<(String, u32)>, String)> {
     let sources = bench.sources().await?;
     let act = act_for(bench.port(), &sources, &fail()).await?;
     let fence = bench.port().raise_fence("global", "token").await?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-use salvage::ports::{Mark, Ask, Queues};
+use salvage::ports::{Ask, Mark, Queues};
 use salvage_core::sighting::QueueFailure;
 use salvage_core::snapshot::{Flaw, Stalled, State};
 use salvage_tests::bullmq::{BULLMQ_5, BULLMQ_6, BullMq};

@@ -71,7 +71,8 @@ pub async fn accept<O: Outside>(
     // Looked at once more: what is accepted is what holds the nonce, and not what was there a moment before it.
     let again = look(outside, scope, queues).await?;
     if again.server.run_id != snapshot.server.run_id {
-        let why = "another Redis answers than a moment ago, or it was restarted: nothing is accepted; try again";
+        let why =
+            "another Redis answers than a moment ago, or it was restarted: nothing is accepted; try again";
         return Err(CommandError::Unknown(why.to_owned()));
     }
     Ok(ledger.remember_queues(&accepted(&again, &marked, now)?, &fence).await?)

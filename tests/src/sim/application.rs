@@ -95,15 +95,19 @@ impl World {
     fn produce(&mut self) {
         let deck = self.random.below(self.postgres.decks.len());
         let since = self.now();
-        self.when_free(Target::Deck(deck), since, Box::new(move |world| {
-            let job = world.new_job(deck);
-            let id = world.jobs[job].id.clone();
-            world.tell(|| format!("application: job {id} is new"));
-            let gap = world.random.ms(0..300);
-            let states = [State::Waiting, State::Waiting, State::Delayed, State::Prioritized];
-            let state = world.random.pick(&states);
-            world.deed_after(gap, Box::new(move |world| world.add_entry(job, state)));
-        }));
+        self.when_free(
+            Target::Deck(deck),
+            since,
+            Box::new(move |world| {
+                let job = world.new_job(deck);
+                let id = world.jobs[job].id.clone();
+                world.tell(|| format!("application: job {id} is new"));
+                let gap = world.random.ms(0..300);
+                let states = [State::Waiting, State::Waiting, State::Delayed, State::Prioritized];
+                let state = world.random.pick(&states);
+                world.deed_after(gap, Box::new(move |world| world.add_entry(job, state)));
+            }),
+        );
     }
 
     /// Where the job's entries are: queue, state, entry id.
@@ -186,9 +190,12 @@ impl World {
             return;
         }
         self.leave_queue(job, false);
-        self.hand_over(job, Box::new(move |world| {
-            world.write_status(job, &["QUEUED", "PROCESSING"], "COMPLETED");
-        }));
+        self.hand_over(
+            job,
+            Box::new(move |world| {
+                world.write_status(job, &["QUEUED", "PROCESSING"], "COMPLETED");
+            }),
+        );
     }
 
     /// An attempt failed, and another comes later.
@@ -209,9 +216,12 @@ impl World {
             return;
         }
         self.leave_queue(job, true);
-        self.hand_over(job, Box::new(move |world| {
-            world.write_status(job, &["QUEUED", "PROCESSING"], "FAILED");
-        }));
+        self.hand_over(
+            job,
+            Box::new(move |world| {
+                world.write_status(job, &["QUEUED", "PROCESSING"], "FAILED");
+            }),
+        );
     }
 
     /// The worker is killed. Its lock runs out by itself.
@@ -272,12 +282,15 @@ impl World {
         }
         self.remove_entry(job);
         let state = self.random.pick(&[State::Waiting, State::Delayed, State::Prioritized]);
-        self.hand_over(job, Box::new(move |world| {
-            world.jobs[job].handed_over_since = None;
-            world.add_entry(job, state);
-            let id = world.jobs[job].entry.clone();
-            world.tell(|| format!("admin: added {id} again"));
-        }));
+        self.hand_over(
+            job,
+            Box::new(move |world| {
+                world.jobs[job].handed_over_since = None;
+                world.add_entry(job, state);
+                let id = world.jobs[job].entry.clone();
+                world.tell(|| format!("admin: added {id} again"));
+            }),
+        );
     }
 
     fn change_state(&mut self, job: usize) {
@@ -385,11 +398,15 @@ impl World {
         let (deck, column) = (row.deck, self.random.below(SOURCES));
         let status = self.random.pick(&["READY", "FAILED", PARENT_BUSY[column], PARENT_BUSY[column]]);
         let since = self.now();
-        self.when_free(Target::Deck(deck), since, Box::new(move |world| {
-            if let Some(deck) = &mut world.postgres.decks[deck] {
-                deck.status[column] = status;
-            }
-        }));
+        self.when_free(
+            Target::Deck(deck),
+            since,
+            Box::new(move |world| {
+                if let Some(deck) = &mut world.postgres.decks[deck] {
+                    deck.status[column] = status;
+                }
+            }),
+        );
     }
 
     fn do_something_rare(&mut self, job: usize) {
@@ -399,10 +416,14 @@ impl World {
             0 => self.write_status(job, &["QUEUED", "PROCESSING"], "CANCELLED"),
             1 => {
                 let since = self.now();
-                self.when_free(Target::Job(source, id.clone()), since, Box::new(move |world| {
-                    world.postgres.tables[source].remove(&id);
-                    world.tell(|| format!("admin: deleted row {id}"));
-                }));
+                self.when_free(
+                    Target::Job(source, id.clone()),
+                    since,
+                    Box::new(move |world| {
+                        world.postgres.tables[source].remove(&id);
+                        world.tell(|| format!("admin: deleted row {id}"));
+                    }),
+                );
             }
             2 => {
                 let Some(deck) = self.postgres.row(source, &id).map(|row| row.deck) else { return };
@@ -498,14 +519,18 @@ impl World {
     fn write_row(&mut self, job: usize, write: Box<dyn FnOnce(&mut Self, usize)>) {
         let (source, id, now) = (self.jobs[job].source, self.jobs[job].id.clone(), self.now());
         let target = Target::Job(source, id.clone());
-        self.when_free(target, now, Box::new(move |world| {
-            world.jobs[job].handed_over_since = None;
-            if world.postgres.row(source, &id).is_some() {
-                let xid = world.postgres.xid();
-                world.row_mut(job).xmin = xid;
-                write(world, job);
-            }
-        }));
+        self.when_free(
+            target,
+            now,
+            Box::new(move |world| {
+                world.jobs[job].handed_over_since = None;
+                if world.postgres.row(source, &id).is_some() {
+                    let xid = world.postgres.xid();
+                    world.row_mut(job).xmin = xid;
+                    write(world, job);
+                }
+            }),
+        );
     }
 
     fn row_mut(&mut self, job: usize) -> &mut super::postgres::Row {

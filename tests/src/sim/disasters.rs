@@ -54,7 +54,8 @@ impl World {
         let is_old = |dump: &Dump| {
             QUEUES.iter().all(|name| {
                 let is_forgotten = |scope: &String| {
-                    marks(&self.redis.queues, name, scope) >= marks(&dump.queues, name, scope) + MARKS_FORGOTTEN
+                    marks(&self.redis.queues, name, scope)
+                        >= marks(&dump.queues, name, scope) + MARKS_FORGOTTEN
                 };
                 scopes.iter().all(is_forgotten)
             })
@@ -73,17 +74,21 @@ impl World {
         self.tally.disasters += 1;
         let (behind, lost_at) = (self.redis.clone(), self.truths.lost_at);
         let lag = self.random.ms(1..1_500);
-        self.deed_after(lag, Box::new(move |world| {
-            if world.truths.lost_at != lost_at {
-                // What was lost since is lost on every replica.
-                return;
-            }
-            world.tell(|| format!("DISASTER: a replica took over that was {} ms behind", lag.as_millis()));
-            let run_id = world.redis.run_id + 1;
-            world.redis = SimRedis { run_id, ..behind };
-            world.age_locks();
-            world.note_presence();
-        }));
+        self.deed_after(
+            lag,
+            Box::new(move |world| {
+                if world.truths.lost_at != lost_at {
+                    // What was lost since is lost on every replica.
+                    return;
+                }
+                world
+                    .tell(|| format!("DISASTER: a replica took over that was {} ms behind", lag.as_millis()));
+                let run_id = world.redis.run_id + 1;
+                world.redis = SimRedis { run_id, ..behind };
+                world.age_locks();
+                world.note_presence();
+            }),
+        );
     }
 
     /// For a while the hosts reach the Redis of another application, healthy and with queues of the same names.
@@ -103,10 +108,13 @@ impl World {
         self.tell(|| "DISASTER: the hosts are led to another Redis".to_owned());
         self.wrong_redis = Some(SimRedis { run_id: 900, ..SimRedis::new(queues.into()) });
         let while_ms = self.random.ms(1_000..900_000);
-        self.deed_after(while_ms, Box::new(|world| {
-            world.wrong_redis = None;
-            world.tell(|| "the hosts are back at their Redis".to_owned());
-        }));
+        self.deed_after(
+            while_ms,
+            Box::new(|world| {
+                world.wrong_redis = None;
+                world.tell(|| "the hosts are back at their Redis".to_owned());
+            }),
+        );
     }
 
     /// The lease is gone while its holder works, and another host begins.

@@ -150,7 +150,11 @@ impl SimHost {
 impl World {
     /// How long a message takes; seldom long.
     pub(super) fn latency(&mut self) -> Duration {
-        if !self.is_calm && self.random.permille(20) { self.random.ms(50..1_500) } else { self.random.ms(0..4) }
+        if !self.is_calm && self.random.permille(20) {
+            self.random.ms(50..1_500)
+        } else {
+            self.random.ms(0..4)
+        }
     }
 
     /// Whether a request fails, and how.

@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use salvage::ports::{
-    Census, HeldJob, Hold, JobInputs, Jobs, Ledger, LoadedDomain, Misfit, StoreFailure,
-};
+use salvage::ports::{Census, HeldJob, Hold, JobInputs, Jobs, Ledger, LoadedDomain, Misfit, StoreFailure};
 use salvage_core::act::{Act, LOCK_TIMEOUT, ScriptAnswer};
 use salvage_core::alarm::Alarm;
 use salvage_core::candidate::{LiveRow, RowToken};
@@ -129,7 +127,8 @@ impl SimHost {
                     world.tally.fenced += 1;
                     return Err(StoreFailure::Fenced { ours });
                 }
-                world.violated(5, || format!("generation {ours} wrote to PostgreSQL after a newer one began"));
+                world
+                    .violated(5, || format!("generation {ours} wrote to PostgreSQL after a newer one began"));
             }
             effect(world);
             Ok(())
@@ -225,10 +224,7 @@ impl Jobs for SimHost {
         self.read(|world| world.wall()).await
     }
 
-    async fn resolve(
-        &self,
-        _: &[LoadedDomain],
-    ) -> Result<(Vec<ResolvedSource>, Vec<Misfit>), StoreFailure> {
+    async fn resolve(&self, _: &[LoadedDomain]) -> Result<(Vec<ResolvedSource>, Vec<Misfit>), StoreFailure> {
         self.read(|world| (world.sources.clone(), vec![])).await
     }
 

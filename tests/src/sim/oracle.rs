@@ -11,7 +11,7 @@ use std::time::Duration;
 use salvage_core::act::{Act, Change, ScriptAnswer};
 use salvage_core::lease::Fence;
 
-use super::domains::QUEUES;
+use super::domains::{QUEUES, source_of};
 use super::postgres::{IDLE_MAX, Row, Transaction};
 use super::scheduler::Process;
 use super::world::World;
@@ -40,7 +40,7 @@ pub(super) struct PassTruth {
     pub(super) is_looking: bool,
     /// The instant at which its last look began.
     pub(super) last_look: Option<Duration>,
-    /// Its first snapshot is of another application's Redis.
+    /// One of its snapshots is of another application's Redis.
     pub(super) looked_astray: bool,
     /// A look failed, or was told to have failed.
     pub(super) has_failed_look: bool,
@@ -135,7 +135,8 @@ impl World {
 
     /// A handler is asked: the first look has judged the job absent.
     pub(super) fn check_judged(&mut self, process: Process, source: usize, id: &str) {
-        let PassTruth { first_look: Some(first_look), looked_astray: false, .. } = *self.pass_of(process) else {
+        let PassTruth { first_look: Some(first_look), looked_astray: false, .. } = *self.pass_of(process)
+        else {
             return;
         };
         let Some(job) = self.job_of(source, id).map(|job| &self.jobs[job]) else { return };
@@ -165,15 +166,25 @@ impl World {
     }
 
     /// A script did its part: it enqueued, or found the job in no state.
-    pub(super) fn check_script(&mut self, process: Process, act: &Act, fence: &Fence, sender: Sender, stored: u64) {
+    pub(super) fn check_script(
+        &mut self,
+        process: Process,
+        act: &Act,
+        fence: &Fence,
+        sender: Sender,
+        stored: u64,
+    ) {
         let id = act.candidate.token.id.clone();
-        let source = act.candidate.source;
+        let source = source_of(act);
         if self.wrong_redis.is_some() {
             return self.violated(9, || format!("job {id} was acted on in another application's Redis"));
         }
         if stored > fence.generation {
             self.violated(5, || {
-                format!("the script of generation {} ran for job {id} after that of {stored}", fence.generation)
+                format!(
+                    "the script of generation {} ran for job {id} after that of {stored}",
+                    fence.generation
+                )
             });
         }
         self.check_epoch(source, &id, act, &fence.scope);
@@ -181,7 +192,9 @@ impl World {
         self.check_presence(process, job, act);
         if let Some(since) = self.jobs[job].handed_over_since {
             let ms = (self.now() - since).as_millis();
-            self.violated(3, || format!("job {id} was acted on while it was handed over, for {ms} ms so far"));
+            self.violated(3, || {
+                format!("job {id} was acted on while it was handed over, for {ms} ms so far")
+            });
         }
         if !matches!(act.change, Change::Requeue { .. }) {
             return;
@@ -206,7 +219,9 @@ impl World {
             let lost_at = self.truths.lost_at[queue];
             if self.truths.waits(scope, queue) && lost_at.is_some_and(|lost_at| written <= lost_at) {
                 let name = QUEUES[queue];
-                self.violated(9, || format!("job {id} was acted on though {name} lost data after its row was written"));
+                self.violated(9, || {
+                    format!("job {id} was acted on though {name} lost data after its row was written")
+                });
             }
         }
     }
@@ -260,9 +275,7 @@ impl World {
         let newest = self.postgres.records.generation(&fence.scope);
         if newest > fence.generation {
             let generation = fence.generation;
-            self.violated(5, || {
-                format!("generation {generation} wrote row {id} though {newest} had begun")
-            });
+            self.violated(5, || format!("generation {generation} wrote row {id} though {newest} had begun"));
         }
         match found {
             None => self.violated(1, || format!("row {id} was written though it is gone")),
@@ -277,7 +290,9 @@ impl World {
         }
         let is_requeue = matches!(transaction.act.change, Change::Requeue { .. });
         if is_requeue && !transaction.is_cleared {
-            self.violated(11, || format!("row {id} was put back to QUEUED, and nothing was put into a queue"));
+            self.violated(11, || {
+                format!("row {id} was put back to QUEUED, and nothing was put into a queue")
+            });
         }
         if self.now() > transaction.began + IDLE_MAX * 2 {
             self.violated(10, || format!("row {id} was locked for longer than the timeouts allow"));

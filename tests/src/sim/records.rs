@@ -41,9 +41,8 @@ impl Records {
 
     pub(super) fn is_newest(&self, fence: &Fence) -> bool {
         let newest = self.fences.get(&fence.scope);
-        newest.is_some_and(|(generation, token)| {
-            *generation == fence.generation && *token == fence.pass_token
-        })
+        newest
+            .is_some_and(|(generation, token)| *generation == fence.generation && *token == fence.pass_token)
     }
 
     /// The sources seen in a queue since that queue's epoch began, as the scope remembers it.

@@ -47,7 +47,10 @@ impl Simulation {
             self.world.borrow_mut().tally.accepts += 1;
             let host = self.visitor();
             if !self.finish(accept(&host)) {
-                return self.world.borrow_mut().violated(9, || "a calm world could not be accepted".to_owned());
+                return self
+                    .world
+                    .borrow_mut()
+                    .violated(9, || "a calm world could not be accepted".to_owned());
             }
         }
         for _ in 0..2 {
@@ -89,10 +92,16 @@ impl Simulation {
         let host = self.visitor();
         let settings = self.world.borrow().profile.settings.clone();
         let (_switch, stop) = stop();
-        let ended: Result<Report, StoreFailure> =
-            self.finish(pass::run(&host, &settings, Mode::Act, &stop));
+        let ended: Result<Report, StoreFailure> = self.finish(pass::run(&host, &settings, Mode::Act, &stop));
         match ended {
-            Ok(report) => Some(report),
+            Ok(report) => {
+                for job in &report.jobs {
+                    let why = job.outcome.as_ref().and_then(|outcome| outcome.why.clone());
+                    let line = format!("  {}: {} {:?} {why:?}", job.id, job.sighting.kind, job.decision.kind);
+                    self.world.borrow_mut().tell(|| line);
+                }
+                Some(report)
+            }
             Err(failure) => {
                 let what = format!("a pass failed in a calm world: {failure}");
                 self.world.borrow_mut().violated(10, || what);

@@ -153,7 +153,9 @@ impl Simulation {
     fn is_struck_down(&self, sender: Process) -> bool {
         let mut world = self.world.borrow_mut();
         let crash = world.profile.crash * 3;
-        world.truths.is_alive(sender) && self.slots[sender.slot].life.is_some() && world.random.permille(crash)
+        world.truths.is_alive(sender)
+            && self.slots[sender.slot].life.is_some()
+            && world.random.permille(crash)
     }
 
     /// The process dies; perhaps with a machine that held the lease as well, and then another takes over at once.
