@@ -11,6 +11,7 @@
 use std::time::Duration;
 
 use salvage::ports::LoadedDomain;
+use salvage_core::act::Act;
 use salvage_core::decision::{Decision, Requeue};
 use salvage_core::manifest::{
     HandlerManifest, IdTemplate, JobType, ParentChange, QueueRule, Source, TableMapping,
@@ -79,6 +80,12 @@ pub(super) fn resolved(domains: &[LoadedDomain]) -> Vec<ResolvedSource> {
 /// The index of a resolved source.
 pub(super) fn source_index(source: &ResolvedSource) -> usize {
     usize::from(source.name.domain != "slides")
+}
+
+/// The index of an act's source; a pass has an order of its own.
+pub(super) fn source_of(act: &Act) -> usize {
+    let is_it = |rule: &str| act.places.iter().any(|place| place.entry_id.starts_with(rule));
+    RULES.iter().position(|rule| is_it(rule)).expect("an act of this world")
 }
 
 fn declared(index: usize, name: &str, table: &str) -> Source {

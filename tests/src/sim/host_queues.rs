@@ -10,7 +10,7 @@ use salvage_core::sighting::{QueueFailure, Residue};
 use salvage_core::snapshot::{Flaw, IdsCopy, IdsPage, QueueReading, Snapshot, Stalled, State};
 
 use super::clock::wall_ms;
-use super::domains::QUEUES;
+use super::domains::{QUEUES, source_of};
 use super::host::{Lost, SimHost};
 use super::oracle::Sender;
 use super::redis::{LeaseKey, Listed, PREFIX, ScriptTerms, slot};
@@ -189,9 +189,8 @@ impl World {
     fn read(&mut self, process: Process, ask: &Ask<'_>, part: &[Part]) -> Snapshot {
         let (now, is_astray) = (self.now(), self.wrong_redis.is_some());
         let pass = self.pass_of(process);
-        if pass.first_look.is_none() {
-            (pass.first_look, pass.looked_astray) = (Some(now), is_astray);
-        }
+        pass.first_look.get_or_insert(now);
+        pass.looked_astray |= is_astray;
         if !std::mem::replace(&mut pass.is_looking, true) {
             pass.last_look = Some(now);
         }
@@ -246,7 +245,7 @@ impl World {
     fn run_act(&mut self, process: Process, act: &Act, terms: &QueueTerms, sender: Sender) -> ScriptAnswer {
         let now = self.now();
         self.pass_of(process).is_looking = false;
-        let job = self.job_of(act.candidate.source, &act.candidate.token.id);
+        let job = self.job_of(source_of(act), &act.candidate.token.id);
         let is_unfenced = self.twin == Some(Twin::NoFenceInScript);
         let knows_no_epoch = self.twin == Some(Twin::NoEpoch);
         let script = ScriptTerms {

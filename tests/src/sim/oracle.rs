@@ -11,7 +11,7 @@ use std::time::Duration;
 use salvage_core::act::{Act, Change, ScriptAnswer};
 use salvage_core::lease::Fence;
 
-use super::domains::QUEUES;
+use super::domains::{QUEUES, source_of};
 use super::postgres::{IDLE_MAX, Row, Transaction};
 use super::scheduler::Process;
 use super::world::World;
@@ -40,7 +40,7 @@ pub(super) struct PassTruth {
     pub(super) is_looking: bool,
     /// The instant at which its last look began.
     pub(super) last_look: Option<Duration>,
-    /// Its first snapshot is of another application's Redis.
+    /// One of its snapshots is of another application's Redis.
     pub(super) looked_astray: bool,
     /// A look failed, or was told to have failed.
     pub(super) has_failed_look: bool,
@@ -175,7 +175,7 @@ impl World {
         stored: u64,
     ) {
         let id = act.candidate.token.id.clone();
-        let source = act.candidate.source;
+        let source = source_of(act);
         if self.wrong_redis.is_some() {
             return self.violated(9, || format!("job {id} was acted on in another application's Redis"));
         }

@@ -94,7 +94,14 @@ impl Simulation {
         let (_switch, stop) = stop();
         let ended: Result<Report, StoreFailure> = self.finish(pass::run(&host, &settings, Mode::Act, &stop));
         match ended {
-            Ok(report) => Some(report),
+            Ok(report) => {
+                for job in &report.jobs {
+                    let why = job.outcome.as_ref().and_then(|outcome| outcome.why.clone());
+                    let line = format!("  {}: {} {:?} {why:?}", job.id, job.sighting.kind, job.decision.kind);
+                    self.world.borrow_mut().tell(|| line);
+                }
+                Some(report)
+            }
             Err(failure) => {
                 let what = format!("a pass failed in a calm world: {failure}");
                 self.world.borrow_mut().violated(10, || what);
