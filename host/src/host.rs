@@ -30,7 +30,7 @@ pub async fn load_handlers(config: &config::Handlers) -> Result<Registry, Engine
     let grants = named.iter().filter_map(|(domain, handler)| Some((domain.clone(), handler.grants.clone()?)));
     // Whose limits apply is known only once the file has said its domain, so it is tried under the widest.
     let widest = named.values().map(|handler| handler.limits).fold(config.limits, widest);
-    let (runtime, mode) = (Runtime::start()?, config.grants);
+    let (runtime, mode) = (Runtime::start_with(config.cache_dir.as_deref())?, config.grants);
     let registry = Registry::load(&runtime, &config.dir, &limits(&widest), mode, &grants.collect()).await;
     for name in named.keys().filter(|name| !registry.knows(name)) {
         tracing::warn!(

@@ -128,7 +128,7 @@ async fn handler(config: &OfflineConfig, command: HandlerCommand) -> anyhow::Res
             Ok(command::handler::list(&load_handlers(&config.handlers).await?, output.json)?)
         }
         HandlerCommand::Check { file, output } => {
-            let runtime = Runtime::start()?;
+            let runtime = Runtime::start_with(config.handlers.cache_dir.as_deref())?;
             Ok(command::handler::check(&runtime, &file, &limits(&config.handlers.limits), output.json)
                 .await?)
         }

@@ -68,6 +68,7 @@ mod versions_liveness;
 mod versions_recovery;
 mod versions_stalled;
 mod versions_world;
+mod wasm_cache;
 mod wasm_calls;
 mod wasm_fixtures;
 mod wasm_loading;

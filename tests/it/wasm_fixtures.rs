@@ -112,6 +112,12 @@ pub(crate) fn patient() -> Limits {
     Limits { run_time: Duration::from_secs(10), ..Limits::default() }
 }
 
+/// An engine that finds compiled what an earlier test compiled.
+pub(crate) fn runtime() -> Runtime {
+    let caches = std::env::var_os("XDG_CACHE_HOME").map(|folder| Path::new(&folder).join("salvage"));
+    Runtime::start_with(caches.as_deref()).expect("an engine")
+}
+
 /// A folder of handler files.
 pub(crate) struct Folder(TempDir);
 
@@ -138,7 +144,7 @@ impl Folder {
         mode: GrantsMode,
         grants: &BTreeMap<String, Grants>,
     ) -> Registry {
-        let runtime = Runtime::start().expect("an engine");
+        let runtime = runtime();
         Registry::load(&runtime, &self.path(), limits, mode, grants).await
     }
 

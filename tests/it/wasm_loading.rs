@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use insta::assert_snapshot;
 use salvage::ports::{HandlerFault, Handlers};
-use salvage::wasm::{Limits, LoadFault, LoadState, Registry, Runtime, check_file};
+use salvage::wasm::{Limits, LoadFault, LoadState, Registry, check_file};
 use salvage_core::grants::{Grants, GrantsMode};
 use salvage_core::source::Standing;
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ async fn a_pipe_among_the_handlers_is_refused_and_not_waited_for() {
     let folder = tempfile::tempdir().expect("a folder");
     let made = std::process::Command::new("mkfifo").arg(folder.path().join("a.wasm")).status();
     assert!(made.expect("mkfifo").success());
-    let runtime = Runtime::start().expect("an engine");
+    let runtime = runtime();
     let (limits, grants) = (Limits::default(), BTreeMap::new());
     let loaded = Registry::load(&runtime, folder.path(), &limits, GrantsMode::Listed, &grants).await;
     let why = loaded.reports()[0].why().expect("a reason");
@@ -158,7 +158,7 @@ async fn an_unsound_manifest_is_refused_with_each_fault() {
 
 #[tokio::test]
 async fn a_missing_folder_is_named() {
-    let runtime = Runtime::start().expect("an engine");
+    let runtime = runtime();
     let folder = "/no/such/folder".as_ref();
     let registry =
         Registry::load(&runtime, folder, &Limits::default(), GrantsMode::Listed, &BTreeMap::new()).await;
@@ -264,7 +264,7 @@ async fn grants_that_do_not_cover_the_manifest_refuse_it_with_the_missing_lines(
 #[tokio::test]
 async fn a_checked_file_tells_what_it_declares_and_imports() {
     let folder = Folder::of(&[("a.wasm", hostile()), ("b.wasm", b"garbage".to_vec())]);
-    let runtime = Runtime::start().expect("an engine");
+    let runtime = runtime();
     let check = |file: &str| {
         let path = folder.path().join(file);
         let runtime = runtime.clone();

@@ -130,7 +130,8 @@ pub struct Handlers {
     pub dir: PathBuf,
     /// Whether manifests need grants.
     pub grants: GrantsMode,
-    /// For compiled components. Not used yet in this version: components are compiled anew at each start.
+    /// For compiled components; by default `$XDG_CACHE_HOME/salvage` or `$HOME/.cache/salvage`. `None`: they are compiled
+    /// anew at each start.
     pub cache_dir: Option<PathBuf>,
     /// Of every handler without limits of its own.
     pub limits: Limits,

@@ -104,8 +104,10 @@ impl<'a> Reading<'a> {
                 }
             }
         }
+        let cache_dir = cache_dir(&environment);
         tree::overlay(&mut table, environment, &mut self.drafts);
-        let settings = settings(Section::root(table, &mut self.drafts), needs_stores);
+        let mut settings = settings(Section::root(table, &mut self.drafts), needs_stores);
+        settings.handlers.cache_dir = settings.handlers.cache_dir.or(cache_dir);
         if self.drafts.is_empty() { Ok(settings) } else { Err(self.faulty()) }
     }
 
@@ -132,6 +134,17 @@ impl<'a> Reading<'a> {
         };
         ConfigError::Faulty { faults: drafts.into_iter().map(fault).collect() }
     }
+}
+
+/// Where the user's caches are, by the rule of the XDG base directories; `None` where there is no such place, as in most
+/// containers. A relative path counts as none.
+fn cache_dir(environment: &Environment) -> Option<PathBuf> {
+    let folder = |name: &str| {
+        let (_, value) = environment.iter().find(|(variable, _)| variable == name)?;
+        Some(PathBuf::from(value)).filter(|path| path.is_absolute())
+    };
+    let caches = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
+    Some(caches.join("salvage"))
 }
 
 fn position(name: &str, text: &str, offset: usize) -> String {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use salvage_core::grants::NotGranted;
 use salvage_core::manifest::HandlerManifest;
 use sha2::{Digest, Sha256};
-use wasmtime::component::Component;
 
+use super::cache::hex;
 use super::check::{self, Misfit};
 use super::contract::DOMAIN;
 use super::convert;
@@ -171,9 +171,10 @@ pub(super) async fn file(runtime: &Runtime, path: &Path, limits: &Limits) -> Att
         Ok(bytes) => Arc::new(bytes),
         Err(fault) => return Attempt { digest: None, sound: Err(fault) },
     };
-    let digest = Sha256::digest(&*bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = hex(&Sha256::digest(&*bytes));
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
-    Attempt { digest: Some(digest), sound: component(runtime, &name, bytes, limits).await }
+    let sound = component(runtime, &name, &digest, bytes, limits).await;
+    Attempt { digest: Some(digest), sound }
 }
 
 async fn read(path: &Path) -> Result<Vec<u8>, LoadFault> {
@@ -196,12 +197,13 @@ async fn read(path: &Path) -> Result<Vec<u8>, LoadFault> {
 async fn component(
     runtime: &Runtime,
     name: &str,
+    digest: &str,
     bytes: Arc<Vec<u8>>,
     limits: &Limits,
 ) -> Result<Sound, LoadFault> {
     check::form(&bytes)?;
-    let engine = runtime.engine().clone();
-    let compiled = blocking(move || Component::new(&engine, &*bytes)).await;
+    let (compiler, digest) = (runtime.clone(), digest.to_owned());
+    let compiled = blocking(move || compiler.compile(&digest, &bytes)).await;
     let component = compiled.map_err(|error| LoadFault::Malformed(root_line(&error)))?;
     runtime.contract().check(&component, runtime.engine())?;
     let imports = check::imports(&component, runtime.engine());

@@ -12,8 +12,10 @@
 //! | `limits`, `store` | what one call may use, and what it has to itself |
 //! | `handler`, `fault` | one call, and how it ended |
 //! | `check`, `load` | from a file to a handler |
+//! | `cache` | compiled components, kept from one process to the next |
 //! | `registry` | from a folder to the handlers that serve |
 
+mod cache;
 mod check;
 mod contract;
 mod convert;
