@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use insta::assert_snapshot;
-use salvage::wasm::{Registry, Runtime};
+use salvage::wasm::{Registry, Runtime, Terms};
 use salvage_core::grants::GrantsMode;
 use salvage_tests::services::{handlers_folder, salvage_binary};
 use sha2::{Digest, Sha256};
@@ -122,8 +122,8 @@ async fn an_entry_that_is_overwritten_while_its_code_runs_harms_nobody() {
     let folder = Folder::of(&[("hostile.wasm", hostile())]);
     let load = || async {
         let runtime = Runtime::start_with(Some(caches.0.path())).expect("an engine");
-        let grants = std::collections::BTreeMap::new();
-        Registry::load(&runtime, &folder.path(), &patient(), GrantsMode::Declared, &grants).await
+        let terms = Terms { mode: GrantsMode::Declared, limits: patient(), ..folder.terms() };
+        Registry::load(&runtime, terms).await
     };
     load().await;
     let found = load().await;

@@ -174,6 +174,10 @@ pub struct Handler {
     pub limits: Limits,
     /// `None`: the handler is only observed, unless manifests are trusted.
     pub grants: Option<Grants>,
+    /// The only build that may serve: SHA-256 of its file, lower-case hex.
+    pub sha256: Option<String>,
+    /// The role under which PostgreSQL runs what is read and written for it.
+    pub database_role: Option<String>,
 }
 
 /// Ages at which a row becomes a candidate; `None`: as the manifest says.

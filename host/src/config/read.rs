@@ -311,10 +311,22 @@ fn handler(name: &str, mut section: Section<'_>, general: Limits) -> Handler {
         own
     });
     let limits = limits(section.section("limits"), general);
+    let sha256 = section.get("sha256", sha256);
+    let database_role = section.get("database_role", text);
     let is_granted = section.has("grants");
     let grants = grants(section.section("grants"));
     section.close();
-    Handler { thresholds, types, limits, grants: is_granted.then_some(grants) }
+    Handler { thresholds, types, limits, grants: is_granted.then_some(grants), sha256, database_role }
+}
+
+/// As `sha256sum` prints it.
+fn sha256(node: &Node) -> Result<String, Complaint> {
+    let digest = text(node)?.trim().to_ascii_lowercase();
+    if digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Ok(digest);
+    }
+    let complaint = Complaint::new(format!("expected 64 hexadecimal digits, found {}", quoted(&digest)));
+    Err(complaint.with_help("`sha256sum FILE` and `salvage handler check FILE` print them"))
 }
 
 fn thresholds(section: &mut Section<'_>) -> Thresholds {
