@@ -328,6 +328,8 @@ pub struct LoadedDomain {
     pub standing: Standing,
     /// SHA-256 of the component, hex.
     pub digest: String,
+    /// The role under which PostgreSQL runs what is read and written for it.
+    pub database_role: Option<String>,
 }
 
 /// A source whose manifest does not fit the live catalog.
@@ -714,6 +716,9 @@ pub enum HandlerFault {
     /// It returned an error of its own.
     #[error("handler error: {0}")]
     Error(String),
+    /// It failed so often that it is hardly asked any more; the text has reason and ways out.
+    #[error("quarantined: {0}")]
+    Quarantined(String),
     /// No such handler serves any more.
     #[error("no handler serves domain {0:?}")]
     NotLoaded(String),
@@ -732,6 +737,10 @@ pub struct Answer {
 pub trait Handlers {
     /// Every domain that serves, in the order in which they were loaded.
     fn domains(&self) -> Vec<LoadedDomain>;
+
+    /// What was loaded meanwhile takes its place. To be called before each pass, and never while one is under way: a pass
+    /// asks the same build of a handler from beginning to end.
+    async fn between_passes(&self) {}
 
     /// Asks a domain's handler for one orphan, in a fresh store, within its limits.
     async fn decide(&self, question: &Question<'_>) -> Answer;

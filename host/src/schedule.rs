@@ -8,7 +8,7 @@ use salvage_core::report::{LeaseState, Report, SourceCounts};
 use salvage_core::settings::{PassSettings, spread};
 
 use crate::pass::{self, Mode};
-use crate::ports::{Clock, Lease, Outside, StoreFailure};
+use crate::ports::{Clock, Handlers, Lease, Outside, StoreFailure};
 use crate::stop::Stop;
 
 /// After a pass that failed the next one comes sooner: what failed is often back within seconds.
@@ -28,6 +28,8 @@ pub async fn run<O: Outside>(outside: &O, settings: &PassSettings, stop: &Stop) 
     let mut agenda = Agenda::default();
     let mut passes_skipped = 0;
     while !stop.is_requested() {
+        // Before it is asked which domains there are, and again after the wait, in which others may have come.
+        outside.handlers().between_passes().await;
         let Some((scope, due)) = agenda.next(pass::scopes(outside, settings), clock.now()) else {
             tracing::warn!("no handler serves, so there is no domain to take a lease for");
             wait(outside, clock.now() + settings.interval, stop).await;
@@ -37,6 +39,7 @@ pub async fn run<O: Outside>(outside: &O, settings: &PassSettings, stop: &Stop) 
         if stop.is_requested() {
             break;
         }
+        outside.handlers().between_passes().await;
         let began = clock.now();
         let ended = pass::run_under(outside, settings, &scope, Mode::Act, stop).await;
         let after = After::of(outside, &scope, &ended).await;

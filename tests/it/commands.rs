@@ -125,6 +125,11 @@ impl Running {
         self.signal(libc::SIGKILL)
     }
 
+    /// Sends SIGHUP.
+    pub(crate) fn hang_up(&self) -> Result<()> {
+        self.signal(libc::SIGHUP)
+    }
+
     /// Sends a signal to a process that was not waited for yet.
     pub(crate) fn signal(&self, number: i32) -> Result<()> {
         let pid = libc::pid_t::try_from(self.child.id()).context("a process id beyond pid_t")?;

@@ -11,7 +11,7 @@ use salvage::host::Host;
 use salvage::ports::{self, Answer, Ask, Handlers, LoadedDomain, Outside, Question, QueueTerms, Queues};
 use salvage::postgres::Postgres;
 use salvage::redis::{RedisLease, RedisQueues};
-use salvage::wasm::Registry;
+use salvage::wasm::Live;
 use salvage_core::act::{Act, Place, ScriptAnswer};
 use salvage_core::lease::Fence;
 use salvage_core::sighting::{QueueFailure, Residue};
@@ -166,7 +166,7 @@ pub(crate) struct Watched<'t, H> {
     pub(crate) queues: WatchedQueues<'t>,
 }
 
-impl<'t> Watched<'t, Registry> {
+impl<'t> Watched<'t, Live> {
     /// With the host's own handlers.
     pub(crate) fn new(host: &'t Host) -> Self {
         Self::with(host, &host.handlers)
@@ -290,7 +290,7 @@ impl Queues for WatchedQueues<'_> {
 
 /// The shipped handlers, and what they were told of each orphan.
 pub(crate) struct Overheard<'t> {
-    pub(crate) inner: &'t Registry,
+    pub(crate) inner: &'t Live,
     /// (row id, residue), in the order of the questions.
     pub(crate) told: RefCell<Vec<(String, Residue)>>,
 }

@@ -16,7 +16,7 @@ use salvage::ports::{
 };
 use salvage::postgres::{Held, Postgres};
 use salvage::redis::{RedisLease, RedisQueues};
-use salvage::wasm::Registry;
+use salvage::wasm::Live;
 use salvage_core::act::{Act, Place, ScriptAnswer};
 use salvage_core::candidate::{LiveRow, RowToken};
 use salvage_core::lease::Fence;
@@ -163,7 +163,7 @@ impl<'t> Outside for Rivalled<'t> {
     type Queues = RivalledQueues<'t>;
     type Jobs = RivalledJobs<'t>;
     type Ledger = Postgres;
-    type Handlers = Registry;
+    type Handlers = Live;
     type Clock = RivalledClock<'t>;
 
     fn lease(&self) -> &RedisLease {
@@ -178,7 +178,7 @@ impl<'t> Outside for Rivalled<'t> {
     fn ledger(&self) -> &Postgres {
         &self.host.postgres
     }
-    fn handlers(&self) -> &Registry {
+    fn handlers(&self) -> &Live {
         &self.host.handlers
     }
     fn clock(&self) -> &Self::Clock {

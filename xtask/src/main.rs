@@ -10,6 +10,7 @@ mod leaks;
 mod paths;
 mod run;
 mod setup;
+mod soak_handlers;
 mod test;
 
 use clap::{Parser, Subcommand};
@@ -32,6 +33,8 @@ enum Task {
     Demo,
     /// Measure what each way of taking a snapshot costs Redis, its other clients and the host
     BenchSnapshot(bench_snapshot::Options),
+    /// Call a handler 100,000 times and swap it 200 times, and look at the time and at the memory it takes
+    SoakHandlers(soak_handlers::Options),
     /// Set up, check format and lints, build, and run every test against private servers
     Test(test::Options),
 }
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Task::Build(options) => build::run(&options),
         Task::Demo => demo::run(),
         Task::BenchSnapshot(options) => bench_snapshot::run(&options),
+        Task::SoakHandlers(options) => soak_handlers::run(&options),
         Task::Test(options) => test::run(&options),
     };
     match done {

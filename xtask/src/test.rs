@@ -35,6 +35,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             .env("SALVAGE_TEST_HANDLERS", paths::handlers())
             .env("SALVAGE_TEST_HOSTILE", paths::hostile_handlers())
             .env("SALVAGE_TEST_BULLMQ", paths::bullmq())
+            .env("XDG_CACHE_HOME", paths::target().join("test-cache"))
             .env("SALVAGE_TEST_OUTPUT", &output);
         run::command_recorded(&mut command, &output, "runner")
     });

@@ -101,6 +101,13 @@ pub struct ParentChange {
     pub updated_at: Option<String>,
 }
 
+impl ParentChange {
+    /// The columns of the parent that it writes.
+    pub fn written(&self) -> impl Iterator<Item = &String> {
+        [&self.status_column].into_iter().chain(&self.error).chain(&self.updated_at)
+    }
+}
+
 /// A queue and how this source's jobs are recognised in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct QueueRule {

@@ -18,7 +18,7 @@ use crate::cli::Exit;
 use crate::host::Host;
 use crate::pass;
 use crate::ports::{Ask, Handlers, Jobs, Ledger, Queues, StoreFailure};
-use crate::wasm::LoadState;
+use crate::wasm::{LoadState, Running};
 
 /// How one thing is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -75,10 +75,17 @@ impl Findings {
 ///
 /// # Errors
 /// If standard output is closed. A store that does not answer, or an index that cannot be made, is a finding.
-pub async fn doctor(host: &Host, settings: &PassSettings, create_indexes: bool, json: bool) -> Done {
+pub async fn doctor(
+    host: &Host,
+    settings: &PassSettings,
+    running: Option<&Running>,
+    create_indexes: bool,
+    json: bool,
+) -> Done {
     let mut findings = Findings::default();
     let has_schema = database(host, &mut findings).await;
     handlers(host, &mut findings);
+    quarantined(running, &mut findings);
     // Without a connection there is nothing to add to what was found.
     let sources = match has_schema {
         Some(_) => sources(host, &mut findings).await,
@@ -148,21 +155,32 @@ async fn database(host: &Host, findings: &mut Findings) -> Option<bool> {
     }
 }
 
+/// What a running host on this machine says of builds that this process, just started, thinks well of.
+fn quarantined(running: Option<&Running>, findings: &mut Findings) {
+    let Some(running) = running else { return };
+    for told in running.files.iter().filter(|told| told.state == "quarantined") {
+        let subject = format!("handler {}", told.domain.as_ref().unwrap_or(&told.file));
+        let why = told.why.as_deref().unwrap_or_default();
+        findings.bad(&subject, format!("quarantined in the host that runs (process {}): {why}", running.pid));
+    }
+}
+
 fn handlers(host: &Host, findings: &mut Findings) {
-    if let Some(fault) = host.handlers.folder_fault() {
+    let registry = host.handlers.now();
+    if let Some(fault) = registry.folder_fault() {
         findings.bad("handlers", fault.to_string());
-    } else if host.handlers.reports().is_empty() {
+    } else if registry.reports().is_empty() {
         findings.bad("handlers", "the folder of [handlers] dir holds no .wasm file; put one there");
     }
-    for report in host.handlers.reports() {
+    for report in registry.reports() {
         let subject = format!("handler {}", report.domain.as_ref().unwrap_or(&report.file));
         let health = match report.state {
             LoadState::Active => Health::Ok,
             LoadState::Observed { .. } => Health::Note,
-            LoadState::Refused(_) => Health::Bad,
+            LoadState::Refused { .. } | LoadState::Quarantined { .. } | LoadState::Loading(_) => Health::Bad,
         };
-        let line = handler::line(report);
-        match handler::explained(report) {
+        let line = handler::line(&report);
+        match handler::explained(&report) {
             None => findings.add(health, &subject, line, vec![]),
             Some((why, remedy)) => findings.add(health, &subject, format!("{line}: {why}"), remedy),
         }

@@ -130,7 +130,8 @@ pub struct Handlers {
     pub dir: PathBuf,
     /// Whether manifests need grants.
     pub grants: GrantsMode,
-    /// For compiled components. Not used yet in this version: components are compiled anew at each start.
+    /// For compiled components; by default `$XDG_CACHE_HOME/salvage` or `$HOME/.cache/salvage`. `None`: they are compiled
+    /// anew at each start.
     pub cache_dir: Option<PathBuf>,
     /// Of every handler without limits of its own.
     pub limits: Limits,
@@ -173,6 +174,10 @@ pub struct Handler {
     pub limits: Limits,
     /// `None`: the handler is only observed, unless manifests are trusted.
     pub grants: Option<Grants>,
+    /// The only build that may serve: SHA-256 of its file, lower-case hex.
+    pub sha256: Option<String>,
+    /// The role under which PostgreSQL runs what is read and written for it.
+    pub database_role: Option<String>,
 }
 
 /// Ages at which a row becomes a candidate; `None`: as the manifest says.

@@ -104,8 +104,10 @@ impl<'a> Reading<'a> {
                 }
             }
         }
+        let cache_dir = cache_dir(&environment);
         tree::overlay(&mut table, environment, &mut self.drafts);
-        let settings = settings(Section::root(table, &mut self.drafts), needs_stores);
+        let mut settings = settings(Section::root(table, &mut self.drafts), needs_stores);
+        settings.handlers.cache_dir = settings.handlers.cache_dir.or(cache_dir);
         if self.drafts.is_empty() { Ok(settings) } else { Err(self.faulty()) }
     }
 
@@ -132,6 +134,17 @@ impl<'a> Reading<'a> {
         };
         ConfigError::Faulty { faults: drafts.into_iter().map(fault).collect() }
     }
+}
+
+/// Where the user's caches are, by the rule of the XDG base directories; `None` where there is no such place, as in most
+/// containers. A relative path counts as none.
+fn cache_dir(environment: &Environment) -> Option<PathBuf> {
+    let folder = |name: &str| {
+        let (_, value) = environment.iter().find(|(variable, _)| variable == name)?;
+        Some(PathBuf::from(value)).filter(|path| path.is_absolute())
+    };
+    let caches = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
+    Some(caches.join("salvage"))
 }
 
 fn position(name: &str, text: &str, offset: usize) -> String {
@@ -298,10 +311,22 @@ fn handler(name: &str, mut section: Section<'_>, general: Limits) -> Handler {
         own
     });
     let limits = limits(section.section("limits"), general);
+    let sha256 = section.get("sha256", sha256);
+    let database_role = section.get("database_role", text);
     let is_granted = section.has("grants");
     let grants = grants(section.section("grants"));
     section.close();
-    Handler { thresholds, types, limits, grants: is_granted.then_some(grants) }
+    Handler { thresholds, types, limits, grants: is_granted.then_some(grants), sha256, database_role }
+}
+
+/// As `sha256sum` prints it.
+fn sha256(node: &Node) -> Result<String, Complaint> {
+    let digest = text(node)?.trim().to_ascii_lowercase();
+    if digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Ok(digest);
+    }
+    let complaint = Complaint::new(format!("expected 64 hexadecimal digits, found {}", quoted(&digest)));
+    Err(complaint.with_help("`sha256sum FILE` and `salvage handler check FILE` print them"))
 }
 
 fn thresholds(section: &mut Section<'_>) -> Thresholds {

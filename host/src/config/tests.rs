@@ -61,6 +61,18 @@ fn single(text: &str) -> Servers {
 const EXAMPLE: &str = include_str!("../../salvage.example.toml");
 
 #[test]
+fn compiled_handlers_are_kept_where_the_users_caches_are() {
+    let kept = |text, variables| accepted(text, variables).handlers.cache_dir;
+    assert_eq!(kept("", &[]), None);
+    let caches: &[_] = &[("HOME", "/home/app"), ("XDG_CACHE_HOME", "/caches")];
+    assert_eq!(kept("", caches), Some("/caches/salvage".into()));
+    assert_eq!(kept("", &caches[..1]), Some("/home/app/.cache/salvage".into()));
+    let unusable: &[_] = &[("HOME", ""), ("XDG_CACHE_HOME", "caches")];
+    assert_eq!(kept("", unusable), None, "a relative path is none");
+    assert_eq!(kept("[handlers]\ncache_dir = 'own'", caches), Some("own".into()));
+}
+
+#[test]
 fn the_example_is_the_defaults() {
     assert_eq!(accepted(EXAMPLE, &[]), accepted("", &[]));
 }
@@ -74,7 +86,7 @@ fn the_example_has_every_setting() {
     let whole: String = EXAMPLE.lines().map(uncommented).collect();
     // The one mode in which every setting of [redis] is of use.
     let sentinel = [("SALVAGE_REDIS__MODE", "sentinel"), ("REDIS_URL", "rediss://:hunter2@main")];
-    assert_snapshot!(refused(&whole, &sentinel), @"invalid configuration: salvage.toml:110:10: [admin] listen: a listener is not supported in this version (leave it out)");
+    assert_snapshot!(refused(&whole, &sentinel), @"invalid configuration: salvage.toml:119:10: [admin] listen: a listener is not supported in this version (leave it out)");
 
     let supported = |line: &&str| !line.starts_with("listen");
     let supported: String = whole.lines().filter(supported).map(|line| format!("{line}\n")).collect();

@@ -106,6 +106,7 @@ async fn attempt(
     entry: &Entry,
 ) -> Result<(), Ending> {
     fence::check(session, fence).await.map_err(of_ours)?;
+    session.take_role(source).await.map_err(of_ours)?;
     let job = lock_job(session, source, act).await?;
     let parent = lock_parent(session, source, act, &job).await?;
     check_inputs(session, source, act).await?;
@@ -114,6 +115,7 @@ async fn attempt(
         update_parent(session, source, act, &parent).await?;
     }
     session.check_constraints().await.map_err(of_the_row)?;
+    session.leave_role(source).await.map_err(of_ours)?;
     let applied =
         Entry { outcome: Some(Outcome::Applied.word().to_owned()), outcome_why: None, ..entry.clone() };
     ledger::write(session, &[applied]).await.map_err(of_ours)
@@ -193,9 +195,12 @@ async fn lock_parent<'a>(
     if found != Some((Some(true),)) {
         return Ok(None);
     }
+    // Other handlers' jobs are no business of this one's role.
+    session.leave_role(source).await.map_err(of_ours)?;
     let statement = Statement::built(sql::live_sibling(source, parent, kind)).bind(&key);
     let statement = statement.bind(&job.table).bind(&act.candidate.token.id);
     let (has_live_sibling,): (bool,) = session.one(statement).await.map_err(of_the_row)?;
+    session.take_role(source).await.map_err(of_ours)?;
     Ok((!has_live_sibling).then_some(LockedParent { act: parent, key, kind }))
 }
 

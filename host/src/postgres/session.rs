@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use salvage_core::act::STATEMENT_TIMEOUT;
+use salvage_core::source::ResolvedSource;
 use sqlx::error::BoxDynError;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgPool, PgRow};
@@ -92,6 +93,18 @@ impl Postgres {
         session.control(sql::opening(mode)).await?;
         Ok(session)
     }
+
+    /// The same, for what is read of a source: under its handler's role, if it has one.
+    pub(super) async fn open_for(
+        &self,
+        source: &ResolvedSource,
+        mode: Mode,
+        attempted: impl Into<String>,
+    ) -> Result<Session, StoreFailure> {
+        let mut session = self.open(mode, attempted).await?;
+        session.take_role(source).await?;
+        Ok(session)
+    }
 }
 
 impl Session {
@@ -155,6 +168,23 @@ impl Session {
     /// Checks every deferred constraint now, while nothing outside depends on the answer.
     pub(super) async fn check_constraints(&mut self) -> Result<(), StoreFailure> {
         self.control(sql::Text("SET CONSTRAINTS ALL IMMEDIATE".to_owned())).await
+    }
+
+    /// From here on PostgreSQL grants only what the source's handler is granted; until [`Self::leave_role`], or the
+    /// transaction's end.
+    pub(super) async fn take_role(&mut self, source: &ResolvedSource) -> Result<(), StoreFailure> {
+        match &source.database_role {
+            Some(role) => self.control(sql::take_role(role)).await,
+            None => Ok(()),
+        }
+    }
+
+    /// What follows is the host's own business.
+    pub(super) async fn leave_role(&mut self, source: &ResolvedSource) -> Result<(), StoreFailure> {
+        match &source.database_role {
+            Some(_) => self.control(sql::leave_role()).await,
+            None => Ok(()),
+        }
     }
 
     fn encoded(&self, arguments: Result<PgArguments, BoxDynError>) -> Result<PgArguments, StoreFailure> {

@@ -25,7 +25,7 @@ const GRANTS: &str = r#"
 tables = ['"SlideJob"']
 queues = ["slide-generation", "slide-export"]
 read = ['"SlideDeck"(id, title, status)']
-parents = ['"SlideDeck".status']
+parents = ['"SlideDeck".status', '"SlideDeck".error', '"SlideDeck"."updatedAt"']
 
 [handler.video-composition.grants]
 tables = ['"VideoJob"', 'narration_jobs']
@@ -34,7 +34,7 @@ read = [
     '"Video"(id, title, status)',
     '"VideoTrack"("videoId", position, id, kind, "sourceUrl", "startMs", "endMs")',
 ]
-parents = ['"Video".status', '"Video".narration_status']
+parents = ['"Video".status', '"Video".narration_status', '"Video".error', '"Video"."updatedAt"']
 
 [handler.exports.grants]
 tables = ['"SlideExportJob"', '"VideoExportJob"']
