@@ -28,16 +28,17 @@ pub async fn queues<O: Outside>(outside: &O, settings: &PassSettings, asked: &[S
     outside.ledger().check_schema().await?;
     let domains = outside.handlers().domains();
     let queues = chosen(asked, &domains)?;
+    let mut accepted = BTreeMap::new();
     for scope in pass::scopes(outside, settings) {
         let declared = declared(&domains, |domain| scope.covers(&domain.manifest.domain));
         let queues: BTreeSet<String> = queues.intersection(&declared).cloned().collect();
         if !queues.is_empty() {
-            accept(outside, &scope, &queues).await?;
+            let now = accept(outside, &scope, &queues).await?;
+            accepted.extend(queues.into_iter().map(|queue| (queue, now)));
         }
     }
-    let now = outside.jobs().now().await?;
-    for queue in &queues {
-        outside.ledger().accepted_by(queue, who, now).await?;
+    for (queue, now) in &accepted {
+        outside.ledger().accepted_by(queue, who, *now).await?;
         tracing::warn!(queue, who, "queue accepted: what it holds now counts as the truth");
         say(format_args!("accepted {queue}: what it holds now counts as the truth"))?;
     }
@@ -45,11 +46,12 @@ pub async fn queues<O: Outside>(outside: &O, settings: &PassSettings, asked: &[S
     Ok(Exit::Done)
 }
 
+/// Accepts queues for one lease; returns when.
 async fn accept<O: Outside>(
     outside: &O,
     scope: &Scope,
     queues: &BTreeSet<String>,
-) -> Result<(), CommandError> {
+) -> Result<Timestamp, CommandError> {
     let (ledger, scope) = (outside.ledger(), scope.as_str());
     // A pass that is under way has judged by what was true before: it ends here, and the next one begins anew.
     let fence = ledger.raise_fence(scope, &outside.clock().token()).await?;
@@ -63,7 +65,8 @@ async fn accept<O: Outside>(
     ledger.remember_queues(&memories, &fence).await?;
     let nonces =
         memories.iter().filter_map(|(queue, memory)| Some((queue.clone(), memory.nonce_next.clone()?)));
-    Ok(outside.queues().mark(&nonces.collect(), &fence).await?)
+    outside.queues().mark(&nonces.collect(), &fence).await?;
+    Ok(now)
 }
 
 /// Accepts one unreadable entry as harmless.
