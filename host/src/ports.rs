@@ -255,7 +255,7 @@ pub enum StoreFailure {
     },
     /// It takes no writes: a failover has left us at a standby, or somebody set it read-only.
     #[error(
-        "PostgreSQL takes no writes: {message}; if it is a standby, the next pass looks for the new primary"
+        "PostgreSQL takes no writes: {message} (SQLSTATE 25006); if it is a standby, the next pass looks for the new primary"
     )]
     ReadOnly {
         /// PostgreSQL's words.

@@ -69,7 +69,7 @@ async fn an_orphan_from_before_the_first_contact_is_recovered_once_its_queues_ar
     let nonce: Option<String> =
         system.redis(&["HGET", &system.key("slide-export", "salvage:host"), "nonce"]).await?;
     let remembered: Vec<Option<String>> =
-        sqlx::query_scalar("SELECT nonce_next FROM salvage.queues WHERE queue = 'slide-export'")
+        sqlx::query_scalar("SELECT nonce FROM salvage.queues WHERE queue = 'slide-export'")
             .fetch_all(system.db.pool())
             .await?;
     assert!(nonce.is_some() && remembered == [nonce], "{remembered:?}");

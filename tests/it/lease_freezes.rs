@@ -20,9 +20,10 @@ use crate::lease_passes::lease_key;
 /// PostgreSQL ends a frozen transaction after 5 s; the rest is for a slow machine.
 const WAIT_MAX: Duration = Duration::from_secs(8);
 
-/// Orphans, more than there are acts at a time, and how many of them the second host leaves to be found.
-const ORPHANS: usize = 40;
-const ACTS_OF_THE_SECOND: usize = 10;
+/// Orphans, more than there are acts at a time and too few for a mass loss, which would begin with one. And how many of them
+/// the second host does.
+const ORPHANS: usize = 20;
+const ACTS_OF_THE_SECOND: usize = 5;
 
 /// Goal: real processes, one of them frozen (SIGSTOP) beyond its lease while its acts hold rows. Whoever wants these rows
 /// waits no longer than the timeouts; a second host works; when the first wakes it writes nothing more.

@@ -29,16 +29,17 @@ pub async fn queues<O: Outside>(outside: &O, settings: &PassSettings, asked: &[S
     outside.ledger().check_schema().await?;
     let domains = outside.handlers().domains();
     let queues = chosen(asked, &domains)?;
+    let mut accepted = BTreeMap::new();
     for scope in pass::scopes(outside, settings) {
         let declared = declared(&domains, |domain| scope.covers(&domain.manifest.domain));
         let queues: BTreeSet<String> = queues.intersection(&declared).cloned().collect();
         if !queues.is_empty() {
-            accept(outside, &scope, &queues).await?;
+            let now = accept(outside, &scope, &queues).await?;
+            accepted.extend(queues.into_iter().map(|queue| (queue, now)));
         }
     }
-    let now = outside.jobs().now().await?;
-    for queue in &queues {
-        outside.ledger().accepted_by(queue, who, now).await?;
+    for (queue, now) in &accepted {
+        outside.ledger().accepted_by(queue, who, *now).await?;
         tracing::warn!(queue, who, "queue accepted: what it holds now counts as the truth");
         say(format_args!("accepted {queue}: what it holds now counts as the truth"))?;
     }
@@ -46,7 +47,7 @@ pub async fn queues<O: Outside>(outside: &O, settings: &PassSettings, asked: &[S
     Ok(Exit::Done)
 }
 
-/// Accepts queues as they are, for one lease.
+/// Accepts queues as they are, for one lease; returns when.
 ///
 /// # Errors
 /// If a store did not answer, or a queue changed meanwhile; then nothing is accepted.
@@ -54,7 +55,7 @@ pub async fn accept<O: Outside>(
     outside: &O,
     scope: &Scope,
     queues: &BTreeSet<String>,
-) -> Result<(), CommandError> {
+) -> Result<Timestamp, CommandError> {
     let (ledger, scope) = (outside.ledger(), scope.as_str());
     // A pass that is under way has judged by what was true before: it ends here, and the next one begins anew.
     let fence = ledger.raise_fence(scope, &outside.clock().token()).await?;
@@ -75,7 +76,8 @@ pub async fn accept<O: Outside>(
             "another Redis answers than a moment ago, or it was restarted: nothing is accepted; try again";
         return Err(CommandError::Unknown(why.to_owned()));
     }
-    Ok(ledger.remember_queues(&accepted(&again, &marked, now)?, &fence).await?)
+    ledger.remember_queues(&accepted(&again, &marked, now)?, &fence).await?;
+    Ok(now)
 }
 
 /// Accepts one unreadable entry as harmless.

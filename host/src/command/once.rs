@@ -37,10 +37,9 @@ pub async fn once<O: Outside>(
                 }
                 reports.push(report);
             }
-            Err(failure) => {
-                tracing::error!(%scope, %failure, "pass failed");
-                failed = failed.or(Some(failure));
-            }
+            Err(failure) if failed.is_none() => failed = Some(failure),
+            // The first is told when the process ends.
+            Err(failure) => tracing::error!(%scope, %failure, "pass failed"),
         }
     }
     // What came of the others is told in text; one object that leaves some out would not be understood.
