@@ -102,10 +102,13 @@ async fn frozen(system: &System) -> Result<Running> {
     for _ in 0..ATTEMPTS {
         host.says("looking again", 1).await?;
         host.signal(libc::SIGSTOP)?;
-        // What was under way on the server has come to its end.
+        // What it had sent may still be on its way: only what stays so is held by the freeze.
         tokio::time::sleep(Duration::from_millis(20)).await;
         if caught(system).await? > 0 {
-            return Ok(host);
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            if caught(system).await? > 0 {
+                return Ok(host);
+            }
         }
         host.signal(libc::SIGCONT)?;
         tokio::time::sleep(Duration::from_millis(3)).await;
