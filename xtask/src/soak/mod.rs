@@ -194,7 +194,9 @@ fn table(counts: &Counts, done: &Done, facts: &Facts) -> comfy_table::Table {
     let mut table = comfy_table::Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
     table.set_header(["what", "how many"]);
-    let mut add = |what: &str, count: usize| drop(table.add_row([what, &count.to_string()]));
+    let mut add = |what: &str, count: usize| {
+        table.add_row([what, &count.to_string()]);
+    };
     for event in Event::ALL {
         add(event.words(), usize::try_from(done.count(event)).unwrap_or(usize::MAX));
     }
