@@ -74,7 +74,8 @@ impl Orphans {
         }
         let row = SlideJob::read(system.db.pool(), &self.begun).await?.context("the row")?;
         ensure!(row.status == "FAILED" && row.error.is_some(), "{} is {row:?}", self.begun);
-        let deck = Deck::read(system.db.pool(), &format!("deck-of-{}", self.begun)).await?.context("a deck")?;
+        let deck =
+            Deck::read(system.db.pool(), &format!("deck-of-{}", self.begun)).await?.context("a deck")?;
         ensure!(deck.status == "FAILED" && deck.error == row.error, "{row:?} of {deck:?}");
         let entries = entries(system, &self.begun).await?;
         ensure!(entries.is_empty(), "{} has the entries {entries:?}", self.begun);
@@ -175,7 +176,7 @@ async fn a_host_killed_before_any_message_reaches_its_store_leaves_nothing_that_
 }
 
 #[tokio::test]
-async fn a_host_killed_after_any_message_was_carried_out_leaves_nothing_that_a_pass_does_not_heal() -> Result<()>
-{
+async fn a_host_killed_after_any_message_was_carried_out_leaves_nothing_that_a_pass_does_not_heal()
+-> Result<()> {
     check(Kill::After).await
 }

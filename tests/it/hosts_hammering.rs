@@ -54,7 +54,12 @@ async fn hammer(hosts: usize) -> Result<()> {
     }
     let left = "SELECT count(*) FROM \"SlideJob\" WHERE status <> 'QUEUED'";
     while count(&system, left).await? > 0 {
-        ensure!(began.elapsed() < WITHIN, "{} are left:\n{}", count(&system, left).await?, running[0].stderr());
+        ensure!(
+            began.elapsed() < WITHIN,
+            "{} are left:\n{}",
+            count(&system, left).await?,
+            running[0].stderr()
+        );
         tokio::time::sleep(LOOK_EVERY).await;
     }
     let took = began.elapsed();

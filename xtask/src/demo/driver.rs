@@ -35,11 +35,17 @@ pub(crate) struct Run {
 impl Driver {
     /// Starts a process and connects it.
     pub(crate) fn open(redis_url: &str) -> Result<Self> {
+        Self::open_complaining(redis_url, Stdio::inherit())
+    }
+
+    /// The same; what its BullMQ complains about on its own goes to `stderr`.
+    pub(crate) fn open_complaining(redis_url: &str, stderr: Stdio) -> Result<Self> {
         let mut process = Command::new("node")
             .arg("driver.mjs")
             .current_dir(paths::bullmq())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(stderr)
             .spawn()
             .context("starting node for tests/bullmq/driver.mjs")?;
         let commands = process.stdin.take().context("the driver has no stdin")?;

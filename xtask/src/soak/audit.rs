@@ -168,9 +168,7 @@ fn run_twice(runs: &[Run]) -> BTreeSet<&Key> {
     let is_twice = |runs: &[&Run]| {
         runs.iter().filter(|run| run.is_ours).any(|ours| {
             runs.iter().any(|other| {
-                other.is_completed
-                    && other.number < ours.number
-                    && other.entry_made_at != ours.entry_made_at
+                other.is_completed && other.number < ours.number && other.entry_made_at != ours.entry_made_at
             })
         })
     };

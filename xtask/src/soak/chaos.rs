@@ -250,7 +250,11 @@ impl<'a> Chaos<'a> {
 
     fn restart_redis(&mut self) -> Result<u64> {
         let away = self.chance.within(AWAY);
-        if self.chance.one_in(2) { self.world.redis.kill()? } else { self.world.redis.stop_saving()? }
+        if self.chance.one_in(2) {
+            self.world.redis.kill()?
+        } else {
+            self.world.redis.stop_saving()?
+        }
         std::thread::sleep(away);
         self.world.redis.start_again()?;
         Ok(1)

@@ -1,12 +1,15 @@
 //! Workers: a process of them for all queues, which tells the rows what the application's workers tell them.
 
+use super::hosts::{APPLICATION_LOG, logs};
 use crate::demo::application::Table;
 use crate::demo::driver::Driver;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde_json::json;
+use std::fs::File;
+use std::process::Stdio;
 
 /// How long a job takes. Far below `stale_after`: a row that a living worker is busy with is never old.
-const WORK_MS: u32 = 300;
+const WORK_MS: u32 = 800;
 
 /// How long a worker's lock outlives it.
 const LOCK_MS: u32 = 8_000;
@@ -26,7 +29,7 @@ pub(super) struct Crew {
 
 impl Crew {
     pub(super) fn start(name: &str, database: &str, redis_url: &str) -> Result<Self> {
-        let mut driver = Driver::open(redis_url)?;
+        let mut driver = Driver::open_complaining(redis_url, complaints()?)?;
         for table in Table::ALL {
             let (queue, source) = (table.shape().queue, table.shape().source);
             let begin = format!(
@@ -54,4 +57,11 @@ impl Crew {
     pub(super) fn kill(self) -> Result<()> {
         self.driver.kill()
     }
+}
+
+/// Where clients of the application complain, as they do whenever a server is away.
+pub(super) fn complaints() -> Result<Stdio> {
+    let file = logs().join(APPLICATION_LOG);
+    let log = File::options().append(true).open(&file);
+    Ok(log.with_context(|| format!("opening {}", file.display()))?.into())
 }

@@ -40,7 +40,8 @@ pub(super) fn read(world: &World, lost: &BTreeSet<Key>, doubled: &BTreeSet<Key>)
     })?;
     let wrongs = "SELECT json_build_object('source', coalesce(source, 'parent'), 'job', job, 'what', what, 'detail', detail) \
          FROM soak.wrongs";
-    facts.wrongs = objects(world, wrongs, |wrong| Ok((text(wrong, "what"), key(wrong)?, text(wrong, "detail"))))?;
+    facts.wrongs =
+        objects(world, wrongs, |wrong| Ok((text(wrong, "what"), key(wrong)?, text(wrong, "detail"))))?;
     Ok(facts)
 }
 

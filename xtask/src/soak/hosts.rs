@@ -11,13 +11,16 @@ use std::process::Stdio;
 pub(super) const PASS: &str = "[pass]\ninterval = \"2s\"\nstale_after = \"10s\"\nsettle = \"1s\"\nstart_delay = \"5s..6s\"\n\
     [lease]\nttl = \"8s\"\n";
 
+/// What clients of the application complain about.
+pub(super) const APPLICATION_LOG: &str = "application.log";
+
 /// A few hosts on the same stores.
 pub(super) struct Hosts<'a> {
     settings: &'a Host,
     running: Vec<Option<Guard>>,
 }
 
-/// Where the hosts log.
+/// Where hosts and application log.
 pub(super) fn logs() -> PathBuf {
     paths::target().join("soak")
 }
@@ -27,6 +30,8 @@ impl<'a> Hosts<'a> {
     pub(super) fn start(settings: &'a Host, count: usize) -> Result<Self> {
         let folder = logs();
         fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+        let application = folder.join(APPLICATION_LOG);
+        File::create(&application).with_context(|| format!("emptying {}", application.display()))?;
         let mut hosts = Self { settings, running: Vec::new() };
         for index in 0..count {
             let log = log(index);

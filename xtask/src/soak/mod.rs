@@ -86,7 +86,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 fn soak(binary: PathBuf, plan: &Plan) -> Result<()> {
     println!("seed {}: `--seed {}` lets the same things go wrong in the same order", plan.seed, plan.seed);
-    println!("the hosts log to {}", hosts::logs().display());
+    println!("hosts and application log to {}", hosts::logs().display());
     let (host, world) = step("start private servers, and let Salvage meet the queues", || meet(binary))?;
     let (database, redis_url) = (world.database.clone(), world.redis.url());
     let hosts = Hosts::start(&host, plan.hosts)?;

@@ -1,6 +1,7 @@
 //! The application's producer: rows, then entries, all the while, whatever its servers are going through.
 
 use super::chance::Chance;
+use super::crew::complaints;
 use crate::demo::application::{Shape, Table};
 use crate::demo::driver::Driver;
 use crate::interrupt;
@@ -49,7 +50,7 @@ impl Traffic {
         let (is_over, jobs) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let mut producer = Producer {
             database: database.to_owned(),
-            driver: Driver::open(redis_url)?,
+            driver: Driver::open_complaining(redis_url, complaints()?)?,
             chance: Chance::new(seed ^ 0xa11),
             leaves_failed,
         };
@@ -182,7 +183,9 @@ impl Job {
             (Table::Video, "COMPOSITION") => ("status", "'COMPOSING'"),
             (Table::Video, _) => ("status", "'READY'"),
             (Table::Narration, _) => ("status, narration_status", "'READY', 'NARRATING'"),
-            (Table::SlideExport | Table::VideoExport, _) => ("status, \"exportStatus\"", "'READY', 'EXPORTING'"),
+            (Table::SlideExport | Table::VideoExport, _) => {
+                ("status, \"exportStatus\"", "'READY', 'EXPORTING'")
+            }
         };
         let tracks = if type_name == "COMPOSITION" {
             format!(
