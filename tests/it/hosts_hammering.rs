@@ -2,18 +2,21 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use salvage_tests::system::System;
 
 use crate::acting::{QUEUES, running, sql};
 use crate::commands::Running;
 
-/// As many as a mass loss that goes in several passes. `acts_max` lets one pass do a part of them, so that the hosts take
-/// turns.
-const ORPHANS: usize = 5_000;
+/// As many as a mass loss that goes in stages and in several passes, and no more than a host built for debugging does within a
+/// minute on a busy machine. [`ORPHANS_VARIABLE`] asks for another number, such as 5000.
+const ORPHANS: usize = 1_000;
 
-/// Of these a pass acts on so many.
-const ACTS_MAX: &str = "700";
+/// How many orphans instead.
+const ORPHANS_VARIABLE: &str = "SALVAGE_TEST_ORPHANS";
+
+/// A pass acts on one of so many orphans, so that the hosts take turns.
+const PASSES: usize = 7;
 
 /// Far longer than it takes on a slow machine.
 const WITHIN: Duration = Duration::from_secs(240);
@@ -22,16 +25,16 @@ const WITHIN: Duration = Duration::from_secs(240);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Orphans of one source, all of which go back to their queue: a mass of failures would wait for an operator.
-async fn with_orphans() -> Result<System> {
+async fn with_orphans(orphans: usize) -> Result<System> {
     let system = running().await?;
     sql(
         &system,
         &format!(
             "INSERT INTO \"SlideDeck\" (id, title, status, \"updatedAt\") \
-             SELECT 'd' || n, 'Title', 'GENERATING', now() FROM generate_series(1, {ORPHANS}) n; \
+             SELECT 'd' || n, 'Title', 'GENERATING', now() FROM generate_series(1, {orphans}) n; \
              INSERT INTO \"SlideJob\" (id, \"deckId\", type, status, \"updatedAt\") \
              SELECT 's' || n, 'd' || n, 'GENERATION', 'PROCESSING', (now() AT TIME ZONE 'UTC') - interval '2 h' \
-             FROM generate_series(1, {ORPHANS}) n; ANALYZE"
+             FROM generate_series(1, {orphans}) n; ANALYZE"
         ),
     )
     .await?;
@@ -44,13 +47,18 @@ async fn count(system: &System, query: &'static str) -> Result<usize> {
 
 /// Lets so many hosts work until nothing is left to do.
 async fn hammer(hosts: usize) -> Result<()> {
-    let system = with_orphans().await?;
+    let orphans = match std::env::var(ORPHANS_VARIABLE) {
+        Ok(set) => set.parse().context(ORPHANS_VARIABLE)?,
+        Err(_) => ORPHANS,
+    };
+    let system = with_orphans(orphans).await?;
     let began = Instant::now();
-    let mut running = Vec::new();
+    let acts_max = orphans / PASSES;
+    let mut hosts_running = Vec::new();
     for _ in 0..hosts {
         let mut command = system.salvage(&["run"])?;
-        command.env("SALVAGE_PASS__INTERVAL", "500ms").env("SALVAGE_PASS__ACTS_MAX", ACTS_MAX);
-        running.push(Running::start(&mut command)?);
+        command.env("SALVAGE_PASS__INTERVAL", "500ms").env("SALVAGE_PASS__ACTS_MAX", acts_max.to_string());
+        hosts_running.push(Running::start(&mut command)?);
     }
     let left = "SELECT count(*) FROM \"SlideJob\" WHERE status <> 'QUEUED'";
     while count(&system, left).await? > 0 {
@@ -58,27 +66,27 @@ async fn hammer(hosts: usize) -> Result<()> {
             began.elapsed() < WITHIN,
             "{} are left:\n{}",
             count(&system, left).await?,
-            running[0].stderr()
+            hosts_running[0].stderr()
         );
         tokio::time::sleep(LOOK_EVERY).await;
     }
     let took = began.elapsed();
     // Each looks once more at what is done, which changes nothing.
     let mut worked = 0;
-    for host in &mut running {
+    for host in &mut hosts_running {
         let passes = host.said("pass done");
         host.says("pass done", passes + 1).await?;
         worked += usize::from(host.said("outcome=\"applied\"") > 0);
         host.terminate()?;
         ensure!(host.ended().await?.0 == Some(0), "it did not end well:\n{}", host.stderr());
     }
-    println!("{hosts} hosts, {worked} of which acted, put {ORPHANS} orphans back in {took:?}");
-    check_each_once(&system).await
+    println!("{hosts} hosts, {worked} of which acted, put {orphans} orphans back in {took:?}");
+    check_each_once(&system, orphans).await
 }
 
-async fn check_each_once(system: &System) -> Result<()> {
+async fn check_each_once(system: &System, orphans: usize) -> Result<()> {
     let applied = "SELECT count(*) FROM salvage.ledger WHERE decision = 'requeue' AND outcome = 'applied'";
-    ensure!(count(system, applied).await? == ORPHANS, "applied {} times", count(system, applied).await?);
+    ensure!(count(system, applied).await? == orphans, "applied {} times", count(system, applied).await?);
     let twice = "SELECT count(*) FROM (SELECT job_id FROM salvage.ledger WHERE outcome = 'applied' \
          GROUP BY job_id HAVING sum(times) <> 1) AS odd";
     ensure!(count(system, twice).await? == 0, "{} jobs were acted on twice", count(system, twice).await?);
@@ -94,7 +102,7 @@ async fn check_each_once(system: &System) -> Result<()> {
             entries += system.redis::<usize>(&["ZCARD", &system.key(queue, set)]).await?;
         }
     }
-    ensure!(entries == ORPHANS, "{entries} entries");
+    ensure!(entries == orphans, "{entries} entries");
     Ok(())
 }
 
