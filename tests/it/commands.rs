@@ -82,6 +82,11 @@ impl Running {
         Ok(Self { child, stderr })
     }
 
+    /// Its process id, its own for as long as nobody waited for it.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What it has said so far.
     pub(crate) fn stderr(&self) -> String {
         self.stderr.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -12,3 +12,4 @@ pub mod services;
 pub mod sim;
 pub mod stores;
 pub mod system;
+pub mod toll;

@@ -10,6 +10,7 @@ mod leaks;
 mod paths;
 mod run;
 mod setup;
+mod soak;
 mod soak_handlers;
 mod test;
 
@@ -31,6 +32,8 @@ enum Task {
     Build(build::Options),
     /// Show on real BullMQ queues and workers what Salvage does, and check that it did
     Demo,
+    /// Let workers, servers and hosts be killed for minutes, and count what became of every job
+    Soak(soak::Options),
     /// Measure what each way of taking a snapshot costs Redis, its other clients and the host
     BenchSnapshot(bench_snapshot::Options),
     /// Call a handler 100,000 times and swap it 200 times, and look at the time and at the memory it takes
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Task::Setup => setup::run(),
         Task::Build(options) => build::run(&options),
         Task::Demo => demo::run(),
+        Task::Soak(options) => soak::run(&options),
         Task::BenchSnapshot(options) => bench_snapshot::run(&options),
         Task::SoakHandlers(options) => soak_handlers::run(&options),
         Task::Test(options) => test::run(&options),
