@@ -29,7 +29,7 @@ pub async fn load_handlers(config: &config::Handlers) -> Result<Registry, Engine
     let named = &config.named;
     let grants = named.iter().filter_map(|(domain, handler)| Some((domain.clone(), handler.grants.clone()?)));
     // Whose limits apply is known only once the file has said its domain, so it is tried under the widest.
-    let widest = named.values().map(|handler| handler.limits).fold(config.limits, widest);
+    let widest = widest_limits(config);
     let (runtime, mode) = (Runtime::start()?, config.grants);
     let registry = Registry::load(&runtime, &config.dir, &limits(&widest), mode, &grants.collect()).await;
     for name in named.keys().filter(|name| !registry.knows(name)) {
@@ -54,6 +54,20 @@ pub const fn limits(of: &config::Limits) -> wasm::Limits {
         output: of.output_bytes,
         log: of.log_bytes,
     }
+}
+
+/// What any handler may use, each kind for itself.
+#[must_use]
+pub fn widest_limits(of: &config::Handlers) -> config::Limits {
+    of.named.values().map(|handler| handler.limits).fold(of.limits, widest)
+}
+
+/// The database alone, for commands that need nothing else; connects to nothing.
+///
+/// # Errors
+/// If the URL cannot be used.
+pub fn database(of: &config::Database) -> Result<Postgres, HostError> {
+    Postgres::new(of.url.expose(), Pooler::None, "").map_err(HostError::Database)
 }
 
 fn widest(a: config::Limits, b: config::Limits) -> config::Limits {

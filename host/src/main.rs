@@ -5,12 +5,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use salvage::cli::{Accept, Cli, Command, Exit, HandlerCommand};
+use salvage::command::handler::{check, diff, new, test};
 use salvage::command::{self, CommandError};
 use salvage::config::{self, Config, ConfigError, Drawing, OfflineConfig};
-use salvage::host::{Host, HostError, limits, load_handlers};
+use salvage::host::{Host, HostError, database, load_handlers};
 use salvage::pass::Mode;
 use salvage::stop::{Stop, StopSwitch, stop};
-use salvage::wasm::{Registry, Runtime};
+use salvage::wasm::Registry;
 use salvage::{schedule, telemetry};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -127,10 +128,16 @@ async fn handler(config: &OfflineConfig, command: HandlerCommand) -> anyhow::Res
         HandlerCommand::List { output } => {
             Ok(command::handler::list(&load_handlers(&config.handlers).await?, output.json)?)
         }
+        HandlerCommand::New { name, lang } => Ok(new::new(&name, lang)?),
         HandlerCommand::Check { file, output } => {
-            let runtime = Runtime::start()?;
-            Ok(command::handler::check(&runtime, &file, &limits(&config.handlers.limits), output.json)
-                .await?)
+            let database = config.database.as_ref().map(database).transpose()?;
+            Ok(check::check(config, database.as_ref(), &file, output.json).await?)
+        }
+        HandlerCommand::Test { file, cases, accept, output } => {
+            Ok(test::test(config, &file, &cases, accept, output.json).await?)
+        }
+        HandlerCommand::Diff { old, new, cases, output } => {
+            Ok(diff::diff(config, &old, &new, &cases, output.json).await?)
         }
     }
 }

@@ -60,6 +60,8 @@ pub struct Config {
 /// What is needed to work on handlers without a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfflineConfig {
+    /// `[database]`, if a URL is set.
+    pub database: Option<Database>,
     /// `[pass]`, and `[lease] ttl` and `scope`.
     pub pass: PassSettings,
     /// `[handlers]` and every `[handler.NAME]`.

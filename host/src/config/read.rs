@@ -75,7 +75,12 @@ pub(super) fn offline(
 ) -> Result<OfflineConfig, ConfigError> {
     let mut reading = Reading::new(file);
     let settings = reading.settings(environment.into_iter().collect(), false)?;
-    Ok(OfflineConfig { pass: settings.pass, handlers: settings.handlers, log: settings.log })
+    Ok(OfflineConfig {
+        database: settings.database_url.map(|url| Database { url }),
+        pass: settings.pass,
+        handlers: settings.handlers,
+        log: settings.log,
+    })
 }
 
 /// A file on its way to settings, with the faults found so far.

@@ -40,6 +40,7 @@ struct Shared {
     linker: Linker<State>,
     calls: Semaphore,
     contract: Contract,
+    counts_fuel: bool,
 }
 
 /// The engine does not work on this machine.
@@ -59,12 +60,21 @@ impl Runtime {
     /// # Errors
     /// If the engine does not work on this machine.
     pub fn start() -> Result<Self, EngineFault> {
+        Self::of(&config(), false)
+    }
+
+    /// The same engine with fuel counted, for [`super::rehearsal`].
+    pub(super) fn start_counting_fuel() -> Result<Self, EngineFault> {
+        Self::of(config().consume_fuel(true), true)
+    }
+
+    fn of(config: &Config, counts_fuel: bool) -> Result<Self, EngineFault> {
         let refused = |error: wasmtime::Error| EngineFault::Config(error.to_string());
-        let engine = Engine::new(&config()).map_err(refused)?;
+        let engine = Engine::new(config).map_err(refused)?;
         let linker = linker(&engine).map_err(refused)?;
         start_ticks(engine.weak()).map_err(EngineFault::Ticker)?;
         let calls = Semaphore::new(CALLS_MAX as usize);
-        Ok(Self(Arc::new(Shared { engine, linker, calls, contract: Contract::v0_1() })))
+        Ok(Self(Arc::new(Shared { engine, linker, calls, contract: Contract::v0_1(), counts_fuel })))
     }
 
     pub(super) fn engine(&self) -> &Engine {
@@ -77,6 +87,10 @@ impl Runtime {
 
     pub(super) fn calls(&self) -> &Semaphore {
         &self.0.calls
+    }
+
+    pub(super) fn counts_fuel(&self) -> bool {
+        self.0.counts_fuel
     }
 
     pub(super) fn contract(&self) -> &Contract {

@@ -13,6 +13,7 @@
 //! | `handler`, `fault` | one call, and how it ended |
 //! | `check`, `load` | from a file to a handler |
 //! | `registry` | from a folder to the handlers that serve |
+//! | `rehearsal` | a handler asked by its author, with fuel counted |
 
 mod check;
 mod contract;
@@ -23,6 +24,7 @@ mod handler;
 mod limits;
 mod load;
 mod registry;
+mod rehearsal;
 mod store;
 
 pub use check::Misfit;
@@ -30,3 +32,4 @@ pub use engine::{EngineFault, Runtime};
 pub use limits::Limits;
 pub use load::{Checked, FILE_BYTES_MAX, LoadFault, check_file};
 pub use registry::{FILES_MAX, LoadReport, LoadState, Registry};
+pub use rehearsal::{Counted, Rehearsal, Stage};
