@@ -11,6 +11,7 @@ mod paths;
 mod run;
 mod setup;
 mod test;
+mod typescript;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -34,6 +35,8 @@ enum Task {
     BenchSnapshot(bench_snapshot::Options),
     /// Set up, check format and lints, build, and run every test against private servers
     Test(test::Options),
+    /// Install jco, build and compare the TypeScript handler, and follow the TypeScript tutorial
+    Typescript(typescript::Options),
 }
 
 fn main() -> ExitCode {
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Task::Demo => demo::run(),
         Task::BenchSnapshot(options) => bench_snapshot::run(&options),
         Task::Test(options) => test::run(&options),
+        Task::Typescript(options) => typescript::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -9,7 +9,7 @@ use super::{CommandError, Done, say, say_json};
 use crate::cli::Exit;
 use crate::config::OfflineConfig;
 use crate::host::{limits, widest_limits};
-use crate::wasm::{EngineFault, LoadFault, LoadReport, Registry, Rehearsal, Stage};
+use crate::wasm::{EngineFault, LoadFault, LoadReport, Registry, Rehearsal, Runtime};
 
 mod accept;
 mod cases;
@@ -81,14 +81,22 @@ fn as_json(report: &LoadReport) -> serde_json::Value {
 }
 
 /// Loads a component for questions of its author, under the limits that the configuration gives its domain.
-async fn rehearsal(config: &OfflineConfig, file: &Path) -> Result<Rehearsal, CommandError> {
-    let broken = |fault: EngineFault| CommandError::Handler(fault.to_string());
+async fn rehearsal(
+    config: &OfflineConfig,
+    runtime: &Runtime,
+    file: &Path,
+) -> Result<Rehearsal, CommandError> {
     let own = |domain: &str| limits(&config.handlers.limits(domain));
     let widest = limits(&widest_limits(&config.handlers));
-    let stage = Stage::start().map_err(broken)?;
-    stage.rehearsal(file, &widest, own).await.map_err(|fault| cannot_serve(file, &fault))
+    Rehearsal::load(runtime, file, &widest, own).await.map_err(|fault| cannot_serve(file, &fault))
 }
 
 fn cannot_serve(file: &Path, fault: &LoadFault) -> CommandError {
     CommandError::Handler(format!("{} cannot serve: {fault}", file.display()))
+}
+
+impl From<EngineFault> for CommandError {
+    fn from(fault: EngineFault) -> Self {
+        Self::Handler(fault.to_string())
+    }
 }

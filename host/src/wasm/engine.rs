@@ -63,8 +63,11 @@ impl Runtime {
         Self::of(&config(), false)
     }
 
-    /// The same engine with fuel counted, for [`super::rehearsal`].
-    pub(super) fn start_counting_fuel() -> Result<Self, EngineFault> {
+    /// The same engine with fuel counted, and calls in another world: for [`super::Rehearsal`] only.
+    ///
+    /// # Errors
+    /// If the engine does not work on this machine.
+    pub fn start_counting_fuel() -> Result<Self, EngineFault> {
         Self::of(config().consume_fuel(true), true)
     }
 

@@ -32,4 +32,4 @@ pub use engine::{EngineFault, Runtime};
 pub use limits::Limits;
 pub use load::{Checked, FILE_BYTES_MAX, LoadFault, check_file};
 pub use registry::{FILES_MAX, LoadReport, LoadState, Registry};
-pub use rehearsal::{Counted, Rehearsal, Stage};
+pub use rehearsal::{Counted, Rehearsal};

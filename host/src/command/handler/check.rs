@@ -36,7 +36,7 @@ struct Fit {
 /// # Errors
 /// If the file is no sound handler, or standard output is closed.
 pub async fn check(config: &OfflineConfig, database: Option<&Postgres>, file: &Path, json: bool) -> Done {
-    let runtime = Runtime::start().map_err(|fault| CommandError::Handler(fault.to_string()))?;
+    let runtime = Runtime::start()?;
     let checked = check_file(&runtime, file, &limits(&config.handlers.limits))
         .await
         .map_err(|fault| super::cannot_serve(file, &fault))?;

@@ -12,7 +12,7 @@ use crate::cli::Exit;
 use crate::command::text::counted;
 use crate::command::{CommandError, Done, say, say_json};
 use crate::config::OfflineConfig;
-use crate::wasm::Rehearsal;
+use crate::wasm::{Rehearsal, Runtime};
 
 /// One question that the builds answer differently.
 #[derive(Debug, Serialize)]
@@ -40,7 +40,9 @@ pub(super) struct Comparison {
 /// # Errors
 /// If a file is no sound handler or no case, or could not be read.
 pub async fn diff(config: &OfflineConfig, old: &Path, new: &Path, folder: &Path, json: bool) -> Done {
-    let (old, new) = (super::rehearsal(config, old).await?, super::rehearsal(config, new).await?);
+    let runtime = Runtime::start()?;
+    let old = super::rehearsal(config, &runtime, old).await?;
+    let new = super::rehearsal(config, &runtime, new).await?;
     let mut comparison = Comparison::default();
     for file in cases::read(folder)? {
         let case = file
@@ -55,7 +57,7 @@ pub async fn diff(config: &OfflineConfig, old: &Path, new: &Path, folder: &Path,
 /// What a build decides; if it does not declare what the case speaks of, why.
 pub(super) async fn answer(build: &Rehearsal, case: &Case) -> Decided {
     match Scene::new(case, &build.checked().manifest, "") {
-        Ok(scene) => Decided::of(&build.decide(&scene.question()).await),
+        Ok(scene) => Decided::of(&build.decide(&scene.question()).await.answer),
         Err(faults) => Decided::None { reason: format!("not asked: {}", faults.join("; ")) },
     }
 }

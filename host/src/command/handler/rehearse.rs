@@ -20,16 +20,23 @@ pub(super) trait Actor {
     /// As in a pass.
     async fn decide(&self, question: &Question<'_>) -> Answer;
     /// Again, elsewhere.
-    async fn decide_counted(&self, question: &Question<'_>) -> Counted;
+    async fn decide_elsewhere(&self, question: &Question<'_>) -> Counted;
 }
 
-impl Actor for Rehearsal {
+/// One component, compiled for both.
+pub(super) struct Pair {
+    pub(super) as_in_a_pass: Rehearsal,
+    /// In the runtime that counts fuel.
+    pub(super) elsewhere: Rehearsal,
+}
+
+impl Actor for Pair {
     async fn decide(&self, question: &Question<'_>) -> Answer {
-        Self::decide(self, question).await
+        self.as_in_a_pass.decide(question).await.answer
     }
 
-    async fn decide_counted(&self, question: &Question<'_>) -> Counted {
-        Self::decide_counted(self, question).await
+    async fn decide_elsewhere(&self, question: &Question<'_>) -> Counted {
+        self.elsewhere.decide(question).await
     }
 }
 
@@ -103,7 +110,7 @@ pub(super) async fn rehearse(
     let mut second: Vec<Option<Counted>> = files.iter().map(|_| None).collect();
     for index in shuffled(files.len(), seed) {
         if let Ok(scene) = &first[index].0 {
-            second[index] = Some(actor.decide_counted(&scene.question()).await);
+            second[index] = Some(actor.decide_elsewhere(&scene.question()).await);
         }
     }
     let all = files.iter().zip(first).zip(second);
@@ -164,4 +171,126 @@ fn shuffled(count: usize, seed: &str) -> Vec<usize> {
         hasher.finish()
     });
     order
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use salvage_core::decision::Decision;
+    use salvage_core::manifest::{IdTemplate, JobType, QueueRule, Source, TableMapping};
+    use salvage_handler_sdk::cases::Case;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Decides as it is told, and remembers whom it was asked about.
+    struct Puppet {
+        first: fn(&str) -> Result<Decision, HandlerFault>,
+        then: fn(&str) -> Result<Decision, HandlerFault>,
+        asked: RefCell<Vec<String>>,
+    }
+
+    impl Puppet {
+        fn answer(&self, how: fn(&str) -> Result<Decision, HandlerFault>, question: &Question<'_>) -> Answer {
+            let id = &question.candidate.token.id;
+            self.asked.borrow_mut().push(id.clone());
+            Answer { decision: how(id), took: Duration::ZERO }
+        }
+    }
+
+    impl Actor for Puppet {
+        async fn decide(&self, question: &Question<'_>) -> Answer {
+            self.answer(self.first, question)
+        }
+
+        async fn decide_elsewhere(&self, question: &Question<'_>) -> Counted {
+            Counted { answer: self.answer(self.then, question), fuel: 1 }
+        }
+    }
+
+    fn manifest() -> HandlerManifest {
+        let name = |text: &str| text.to_owned();
+        let table = TableMapping {
+            table: name("jobs"),
+            id: name("id"),
+            status: name("status"),
+            updated_at: name("at"),
+            job_type: None,
+            progress: None,
+            error: None,
+            extra_columns: vec![],
+            queued: name("Q"),
+            processing: name("P"),
+            failed: name("F"),
+        };
+        let job_type = JobType {
+            name: name("T"),
+            stale_after_queued: None,
+            stale_after_processing: None,
+            restart_safe: true,
+            on_fail: None,
+            on_requeue: None,
+        };
+        let job_id = IdTemplate::parse("x-{id}").expect("a rule");
+        let queue = QueueRule { name: name("q"), job_id, payload_key: name("jobId") };
+        let source =
+            Source { name: name("s"), table, job_types: vec![job_type], queues: vec![queue], reads: vec![] };
+        HandlerManifest { domain: name("d"), description: String::new(), sources: vec![source] }
+    }
+
+    /// Cases `0`, `1`, … that expect a hold for their own id.
+    fn files(count: usize) -> Vec<CaseFile> {
+        let file = |index: usize| {
+            let id = index.to_string();
+            let case = json!({
+                "about": "a case",
+                "job": { "source": "s", "id": id, "type": "T", "status": "Q" },
+                "expected": { "kind": "hold", "reason": id },
+            });
+            let text = case.to_string();
+            CaseFile { path: format!("{id}.json").into(), case: Case::parse(&text), text }
+        };
+        (0..count).map(file).collect()
+    }
+
+    fn hold(id: &str) -> Result<Decision, HandlerFault> {
+        Ok(Decision::Hold(id.to_owned()))
+    }
+
+    async fn failures(puppet: &Puppet, count: usize) -> Vec<Option<Failure>> {
+        let settings = PassSettings::default();
+        let verdicts = rehearse(puppet, &manifest(), &files(count), &settings, "seed").await;
+        verdicts.into_iter().map(|verdict| verdict.failure).collect()
+    }
+
+    #[tokio::test]
+    async fn each_case_is_put_twice_the_second_time_in_another_order() {
+        let puppet = Puppet { first: hold, then: hold, asked: RefCell::default() };
+        assert_eq!(failures(&puppet, 20).await, vec![None; 20]);
+        let asked = puppet.asked.into_inner();
+        let in_order: Vec<String> = (0..20).map(|index| index.to_string()).collect();
+        let (first, mut then) = (asked[..20].to_vec(), asked[20..].to_vec());
+        assert_eq!(first, in_order);
+        assert_ne!(then, in_order, "not shuffled");
+        then.sort_by_key(|id| id.parse::<u32>().ok());
+        assert_eq!(then, in_order);
+    }
+
+    #[tokio::test]
+    async fn the_case_that_is_decided_otherwise_is_the_one_that_is_named() {
+        let otherwise = |id: &str| if id == "1" { hold("another") } else { hold(id) };
+        let puppet = Puppet { first: hold, then: otherwise, asked: RefCell::default() };
+        let failures = failures(&puppet, 3).await;
+        assert!(matches!(&failures[..], [None, Some(Failure::NotDeterministic(_)), None]), "{failures:?}");
+    }
+
+    #[tokio::test]
+    async fn a_call_that_ran_out_of_time_is_not_called_undetermined() {
+        let timeout = |_: &str| Err(HandlerFault::Timeout { limit_ms: 100 });
+        let puppet = Puppet { first: timeout, then: hold, asked: RefCell::default() };
+        assert!(matches!(&failures(&puppet, 1).await[..], [Some(Failure::Differs(_))]));
+        let puppet = Puppet { first: hold, then: timeout, asked: RefCell::default() };
+        assert_eq!(failures(&puppet, 1).await, [None]);
+    }
 }

@@ -8,24 +8,27 @@ use serde_json::{Value, json};
 
 use super::accept::with_expected;
 use super::cases::{self, CaseFile};
-use super::rehearse::{Verdict, rehearse};
+use super::rehearse::{Pair, Verdict, rehearse};
 use crate::cli::Exit;
 use crate::clock::MachineClock;
 use crate::command::text::{counted, drawn, table};
 use crate::command::{CommandError, Done, say, say_json};
 use crate::config::OfflineConfig;
 use crate::ports::Clock;
+use crate::wasm::Runtime;
 
 /// Runs every case of a folder; with `accept`, writes what was decided into the files that expect something else.
 ///
 /// # Errors
 /// If the file is no sound handler, there is no case, or a file could not be read or written.
 pub async fn test(config: &OfflineConfig, file: &Path, folder: &Path, accept: bool, json: bool) -> Done {
-    let rehearsal = super::rehearsal(config, file).await?;
-    let checked = rehearsal.checked();
+    let pair = Pair {
+        as_in_a_pass: super::rehearsal(config, &Runtime::start()?, file).await?,
+        elsewhere: super::rehearsal(config, &Runtime::start_counting_fuel()?, file).await?,
+    };
+    let checked = pair.as_in_a_pass.checked();
     let files = cases::read(folder)?;
-    let mut verdicts =
-        rehearse(&rehearsal, &checked.manifest, &files, &config.pass, &MachineClock.token()).await;
+    let mut verdicts = rehearse(&pair, &checked.manifest, &files, &config.pass, &MachineClock.token()).await;
     let accepted = if accept { accept_all(&files, &mut verdicts)? } else { vec![] };
     // A broken file would be told a second time, as a type without a case.
     let whole = files.iter().all(|file| file.case.is_ok());
