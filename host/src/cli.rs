@@ -144,11 +144,33 @@ pub enum HandlerCommand {
         /// The component that shall take its place
         new: PathBuf,
         /// The folder of the cases, *.json
-        #[arg(default_value = "cases")]
+        #[arg(default_value = "cases", conflicts_with = "captured")]
         cases: PathBuf,
+        /// Ask what passes asked, as far as it was captured, instead of the cases of a folder
+        #[arg(long)]
+        captured: bool,
+        #[command(flatten)]
+        asked: Asked,
         #[command(flatten)]
         output: Output,
     },
+    /// Ask a component what passes asked, and compare with what was decided then (needs `capture_inputs`)
+    Replay {
+        /// The component, a .wasm file
+        file: PathBuf,
+        #[command(flatten)]
+        asked: Asked,
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+/// How much of what was captured.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Asked {
+    /// At most so many captured questions, the newest
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub limit: u32,
 }
 
 /// What a handler can be begun in.

@@ -1,5 +1,8 @@
 //! The adapters of one process, bundled for the pass.
 
+use salvage_core::capture;
+use salvage_core::manifest::HandlerManifest;
+
 use crate::clock::MachineClock;
 use crate::config::{self, Config};
 use crate::ports::Outside;
@@ -41,8 +44,18 @@ pub async fn load_handlers(config: &config::Handlers) -> Result<Registry, Engine
     Ok(registry.adjusted(|manifest| {
         let own = limits(&config.limits(&manifest.domain));
         let manifest = config.with_thresholds(manifest).map_err(|unknown| unknown.to_string())?;
+        check_redact(config, &manifest)?;
         Ok((manifest, own))
     }))
+}
+
+/// A slip in `redact` would keep what was not to be kept, and nobody would see it.
+fn check_redact(config: &config::Handlers, manifest: &HandlerManifest) -> Result<(), String> {
+    let redact = config.named.get(&manifest.domain).map_or(&[][..], |handler| &handler.capture.redact);
+    match capture::without_effect(redact, manifest).first() {
+        Some(entry) => Err(format!("redact names {entry}, which the handler is never shown")),
+        None => Ok(()),
+    }
 }
 
 /// The configuration's limits as the runtime takes them.
@@ -67,7 +80,12 @@ pub fn widest_limits(of: &config::Handlers) -> config::Limits {
 /// # Errors
 /// If the URL cannot be used.
 pub fn database(of: &config::Database) -> Result<Postgres, HostError> {
-    Postgres::new(of.url.expose(), Pooler::None, "").map_err(HostError::Database)
+    connected(of, "")
+}
+
+fn connected(of: &config::Database, prefix: &str) -> Result<Postgres, HostError> {
+    let pooler = if of.is_pooled { Pooler::Transaction } else { Pooler::None };
+    Postgres::new(of.url.expose(), pooler, prefix).map_err(HostError::Database)
 }
 
 fn widest(a: config::Limits, b: config::Limits) -> config::Limits {
@@ -97,9 +115,7 @@ impl Host {
     /// If a URL or a file cannot be used.
     pub fn new(config: &Config, handlers: Registry) -> Result<Self, HostError> {
         let queues = RedisQueues::new(&redis(&config.redis)).map_err(HostError::Redis)?;
-        let pooler = if config.database.is_pooled { Pooler::Transaction } else { Pooler::None };
-        let postgres = Postgres::new(config.database.url.expose(), pooler, &config.redis.prefix)
-            .map_err(HostError::Database)?
+        let postgres = connected(&config.database, &config.redis.prefix)?
             .with_scope_rest((2 * config.pass.interval).max(config.pass.lease_ttl));
         Ok(Self { lease: queues.lease(&config.lease.key), queues, postgres, handlers, clock: MachineClock })
     }

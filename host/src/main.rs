@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use salvage::cli::{Accept, Cli, Command, Exit, HandlerCommand};
-use salvage::command::handler::{check, diff, new, test};
+use salvage::command::handler::diff::Corpus;
+use salvage::command::handler::{check, diff, new, replay, test};
 use salvage::command::{self, CommandError};
 use salvage::config::{self, Config, ConfigError, Drawing, OfflineConfig};
 use salvage::host::{Host, HostError, database, load_handlers};
@@ -136,8 +137,18 @@ async fn handler(config: &OfflineConfig, command: HandlerCommand) -> anyhow::Res
         HandlerCommand::Test { file, cases, accept, output } => {
             Ok(test::test(config, &file, &cases, accept, output.json).await?)
         }
-        HandlerCommand::Diff { old, new, cases, output } => {
-            Ok(diff::diff(config, &old, &new, &cases, output.json).await?)
+        HandlerCommand::Diff { old, new, cases, captured, asked, output } => {
+            let database = config.database.as_ref().map(database).transpose()?;
+            let corpus = if captured {
+                Corpus::Captured(database.as_ref(), asked.limit)
+            } else {
+                Corpus::Cases(&cases)
+            };
+            Ok(diff::diff(config, &old, &new, corpus, output.json).await?)
+        }
+        HandlerCommand::Replay { file, asked, output } => {
+            let database = config.database.as_ref().map(database).transpose()?;
+            Ok(replay::replay(config, database.as_ref(), &file, asked.limit, output.json).await?)
         }
     }
 }

@@ -42,7 +42,18 @@ async fn what_the_database_lacks_is_named_and_ends_with_1() -> Result<()> {
     .await?;
     let ran = against(&desk, db.url(), &["handler", "check", "slides.wasm"])?.ended_with(1)?;
     let held = ran.stdout.split("Held against the database:\n").nth(1).unwrap_or(&ran.stdout);
-    assert_snapshot!(held, @"");
+    assert_snapshot!(held, @r#"
+    BAD  slides/generation: enum "JobStatus" of "SlideJob".status has no status FAILED, it has QUEUED, PROCESSING, COMPLETED, LOST, CANCELLED
+    BAD  slides/generation: table "SlideDeck" has no column title (read "deck")
+
+    To let it act, put it into the folder of [handlers] dir and add to salvage.toml:
+
+    [handler.slides.grants]
+    tables = ['"SlideJob"']
+    queues = ['slide-export', 'slide-generation']
+    read = ['"SlideDeck"(id, status, title)']
+    parents = ['"SlideDeck".status']
+    "#);
     let json =
         against(&desk, db.url(), &["handler", "check", "slides.wasm", "--json"])?.ended_with(1)?.json()?;
     assert_eq!(json["database"]["fault"], json!(null));
@@ -56,7 +67,10 @@ async fn a_missing_index_is_a_note() -> Result<()> {
     sqlx::raw_sql("DROP INDEX \"SlideJob_live\"").execute(db.pool()).await?;
     let ran = against(&desk, db.url(), &["handler", "check", "slides.wasm"])?.ended_with(0)?;
     let note = ran.stdout.lines().skip_while(|line| !line.starts_with("note")).take(2).collect::<Vec<_>>();
-    assert_snapshot!(note.join("\n"), @"");
+    assert_snapshot!(note.join("\n"), @r#"
+    note slides/generation: no index of live rows; `salvage doctor --create-indexes` runs, while the application goes on:
+    CREATE INDEX CONCURRENTLY "SlideJob_salvage_live" ON "public"."SlideJob" ("id") WHERE "status" IN ('QUEUED', 'PROCESSING');
+    "#);
     Ok(())
 }
 

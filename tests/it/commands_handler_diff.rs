@@ -37,7 +37,18 @@ fn what_changed_is_told_by_kind_and_line_by_line_and_ends_with_5() -> Result<()>
         desk.case(file, behaviour, &expected)?;
     }
     let ran = desk.salvage(&["handler", "diff", "hostile.wasm", "new.wasm"])?.ended_with(5)?;
-    assert_snapshot!(ran.stdout, @"");
+    assert_snapshot!(ran.stdout, @r#"
+    a.json: hold → hold
+      - old, + new:
+          {
+            "kind": "hold",
+        -   "reason": "job 1"
+        +   "reason": "JOB 1"
+          }
+
+    2 decisions: 1 the same, 1 changed
+      1 hold → hold (with other words or contents)
+    "#);
     let json =
         desk.salvage(&["handler", "diff", "hostile.wasm", "new.wasm", "--json"])?.ended_with(5)?.json()?;
     assert_eq!((&json["same"], &json["changed"]), (&json!(1), &json!(1)));

@@ -11,7 +11,7 @@ use crate::commands_handler_desk::{Desk, root};
 /// Snapshots of what is printed, without the counts of fuel.
 macro_rules! assert_said {
     ($text:expr, @$expected:literal) => {
-        insta::with_settings!({ filters => vec![(r" +[0-9]{4,}\n", " [fuel]\n"), (r"decision +fuel", "decision fuel")] }, {
+        insta::with_settings!({ filters => vec![(r" +[0-9]{4,}\n", " [fuel]\n"), (r"decision +fuel", "decision fuel"), (r"guest\.rs:[0-9:]+", "guest.rs:[place]")] }, {
             assert_snapshot!($text, @$expected);
         });
     };
@@ -65,7 +65,31 @@ fn a_difference_is_shown_line_by_line_and_ends_with_5() -> Result<()> {
     desk.case("wrong.json", "2", &json!({ "kind": "fail", "reason": "job 2" }))?;
     desk.case("trap.json", "3", &json!({ "kind": "hold", "reason": "job 3" }))?;
     let ran = desk.salvage(&["handler", "test", "hostile.wasm"])?.ended_with(5)?;
-    assert_said!(ran.stdout, @"");
+    assert_said!(ran.stdout, @r#"
+          case        decision fuel
+    ok    right.json  hold [fuel]
+    FAIL  trap.json   none [fuel]
+    FAIL  wrong.json  hold [fuel]
+
+    cases/trap.json: the handler does 3
+      - expected, + decided:
+          {
+        -   "kind": "hold",
+        -   "reason": "job 3"
+        +   "kind": "none",
+        +   "reason": "trap: panicked at tests/hostile/src/guest.rs:[place] cannot judge job 3"
+          }
+
+    cases/wrong.json: the handler does 2
+      - expected, + decided:
+          {
+        -   "kind": "fail",
+        +   "kind": "hold",
+            "reason": "job 2"
+          }
+
+    3 cases, each decided twice: 2 not as expected
+    "#);
     Ok(())
 }
 
@@ -140,7 +164,28 @@ fn what_is_no_case_is_told_by_file() -> Result<()> {
     desk.write("cases/e.json", &desk.read("cases/c.json")?.replace("\"QUEUED\"", "\"DONE\""))?;
     desk.write("cases/notes.txt", "no case")?;
     let ran = desk.salvage(&["handler", "test", "hostile.wasm"])?.ended_with(5)?;
-    assert_said!(ran.stdout, @"");
+    assert_said!(ran.stdout, @r"
+          case    decision fuel
+    FAIL  a.json  -            0
+    FAIL  b.json  -            0
+    ok    c.json  hold [fuel]
+    FAIL  d.json  -            0
+    FAIL  e.json  -            0
+
+    cases/a.json:
+      not a case: EOF while parsing an object at line 1 column 1
+
+    cases/b.json:
+      not a case: unknown field `expect`, expected one of `about`, `job`, `inputs`, `expected` at line 1 column 23
+
+    cases/d.json: the handler does 1
+      the manifest declares no source `letters`
+
+    cases/e.json: the handler does 1
+      a row with status `DONE` is no candidate
+
+    5 cases, each decided twice: 4 not as expected
+    ");
     Ok(())
 }
 

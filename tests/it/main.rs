@@ -20,6 +20,7 @@ mod commands_handler_check;
 mod commands_handler_desk;
 mod commands_handler_diff;
 mod commands_handler_new;
+mod commands_handler_replay;
 mod commands_handler_test;
 mod commands_handler_tutorial;
 mod commands_leaks;

@@ -18,6 +18,7 @@ pub mod diff;
 mod imports;
 pub mod new;
 mod rehearse;
+pub mod replay;
 mod templates;
 pub mod test;
 

@@ -19,6 +19,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use salvage_core::capture::Capture;
 use salvage_core::grants::{Grants, GrantsMode};
 use salvage_core::manifest::HandlerManifest;
 use salvage_core::settings::PassSettings;
@@ -47,7 +48,7 @@ pub struct Config {
     pub database: Database,
     /// `[redis]`
     pub redis: Redis,
-    /// `[pass]`, and `[lease] ttl` and `scope`.
+    /// `[pass]`, `[lease] ttl` and `scope`, and what `[ledger]` and `[handler.NAME]` say of captures.
     pub pass: PassSettings,
     /// `[lease]`
     pub lease: Lease,
@@ -175,6 +176,8 @@ pub struct Handler {
     pub limits: Limits,
     /// `None`: the handler is only observed, unless manifests are trusted.
     pub grants: Option<Grants>,
+    /// `capture_inputs` and `redact`.
+    pub capture: Capture,
 }
 
 /// Ages at which a row becomes a candidate; `None`: as the manifest says.

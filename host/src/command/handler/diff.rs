@@ -5,13 +5,15 @@ use std::path::Path;
 
 use salvage_handler_sdk::cases::{Case, difference};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::cases::{self, Decided, Scene};
+use super::cases::{self, CaseFile, Decided, Scene};
+use super::replay;
 use crate::cli::Exit;
 use crate::command::text::counted;
 use crate::command::{CommandError, Done, say, say_json};
 use crate::config::OfflineConfig;
+use crate::postgres::Postgres;
 use crate::wasm::{Rehearsal, Runtime};
 
 /// One question that the builds answer differently.
@@ -20,9 +22,9 @@ pub(super) struct Change {
     /// File or job.
     name: String,
     /// Kind of the old decision.
-    old: &'static str,
+    old: String,
     /// Kind of the new one.
-    new: &'static str,
+    new: String,
     /// Line by line.
     #[serde(skip)]
     difference: String,
@@ -35,23 +37,45 @@ pub(super) struct Comparison {
     changes: Vec<Change>,
 }
 
-/// Puts every case of a folder to both builds.
+/// What both builds are asked.
+pub enum Corpus<'a> {
+    /// The cases of a folder.
+    Cases(&'a Path),
+    /// The newest questions that passes asked of the domain, at most so many.
+    Captured(Option<&'a Postgres>, u32),
+}
+
+/// Puts every question to both builds.
 ///
 /// # Errors
-/// If a file is no sound handler or no case, or could not be read.
-pub async fn diff(config: &OfflineConfig, old: &Path, new: &Path, folder: &Path, json: bool) -> Done {
+/// If a file is no sound handler or no case, could not be read, or there is no question.
+pub async fn diff(config: &OfflineConfig, old: &Path, new: &Path, corpus: Corpus<'_>, json: bool) -> Done {
     let runtime = Runtime::start()?;
     let old = super::rehearsal(config, &runtime, old).await?;
     let new = super::rehearsal(config, &runtime, new).await?;
     let mut comparison = Comparison::default();
-    for file in cases::read(folder)? {
-        let case = file
-            .case
-            .as_ref()
-            .map_err(|fault| CommandError::Unknown(format!("{}: {fault}", file.path.display())))?;
-        comparison.add(file.name(), answer(&old, case).await, answer(&new, case).await);
+    for (name, case) in questions(&old, corpus).await? {
+        let (old, new) = (answer(&old, &case).await, answer(&new, &case).await);
+        comparison.add(name, &old.value(), &new.value());
     }
     comparison.tell(json)
+}
+
+async fn questions(old: &Rehearsal, corpus: Corpus<'_>) -> Result<Vec<(String, Case)>, CommandError> {
+    match corpus {
+        Corpus::Cases(folder) => {
+            let named = |file: CaseFile| {
+                let (name, path) = (file.name(), file.path);
+                let odd = |fault| CommandError::Unknown(format!("{}: {fault}", path.display()));
+                Ok((name, file.case.map_err(odd)?))
+            };
+            cases::read(folder)?.into_iter().map(named).collect()
+        }
+        Corpus::Captured(database, limit) => {
+            let captures = replay::captures(database, &old.checked().manifest.domain, limit).await?;
+            captures.iter().map(|captured| Ok((replay::name(captured), replay::case(captured)?))).collect()
+        }
+    }
 }
 
 /// What a build decides; if it does not declare what the case speaks of, why.
@@ -63,11 +87,13 @@ pub(super) async fn answer(build: &Rehearsal, case: &Case) -> Decided {
 }
 
 impl Comparison {
-    pub(super) fn add(&mut self, name: String, old: Decided, new: Decided) {
-        match difference(&old.value(), &new.value()) {
+    /// Both as case files spell them.
+    pub(super) fn add(&mut self, name: String, old: &Value, new: &Value) {
+        let kind = |decided: &Value| decided["kind"].as_str().unwrap_or_default().to_owned();
+        match difference(old, new) {
             None => self.same += 1,
             Some(difference) => {
-                self.changes.push(Change { name, old: old.kind(), new: new.kind(), difference });
+                self.changes.push(Change { name, old: kind(old), new: kind(new), difference });
             }
         }
     }
@@ -101,10 +127,10 @@ impl Comparison {
         Ok(if self.changes.is_empty() { Exit::Done } else { Exit::Regression })
     }
 
-    fn by_kind(&self) -> BTreeMap<(&'static str, &'static str), u64> {
+    fn by_kind(&self) -> BTreeMap<(&str, &str), u64> {
         let mut by_kind = BTreeMap::new();
         for change in &self.changes {
-            *by_kind.entry((change.old, change.new)).or_default() += 1;
+            *by_kind.entry((change.old.as_str(), change.new.as_str())).or_default() += 1;
         }
         by_kind
     }

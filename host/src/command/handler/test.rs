@@ -75,8 +75,8 @@ fn tell(files: &[CaseFile], verdicts: &[Verdict]) -> Result<(), CommandError> {
     say("")?;
     for (file, verdict) in files.iter().zip(verdicts) {
         let Some(failure) = &verdict.failure else { continue };
-        let about = file.case.as_ref().map_or("", |case| case.about.as_str());
-        say(format_args!("{}: {about}\n{}\n", file.path.display(), failure.text()))?;
+        let about = file.case.as_ref().map_or(String::new(), |case| format!(" {}", case.about));
+        say(format_args!("{}:{about}\n{}\n", file.path.display(), failure.text()))?;
     }
     Ok(())
 }
