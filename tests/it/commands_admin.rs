@@ -27,6 +27,7 @@ async fn migrate_says_what_it_applied_and_a_second_time_does_nothing() -> Result
     applied 0003 intents and ledger
     applied 0004 domain queues
     applied 0005 storms and parked
+    applied 0006 captures
     `salvage doctor` says what else a pass needs
     ");
     let before = rows(db.pool(), "salvage").await?;

@@ -74,7 +74,7 @@ fn the_example_has_every_setting() {
     let whole: String = EXAMPLE.lines().map(uncommented).collect();
     // The one mode in which every setting of [redis] is of use.
     let sentinel = [("SALVAGE_REDIS__MODE", "sentinel"), ("REDIS_URL", "rediss://:hunter2@main")];
-    assert_snapshot!(refused(&whole, &sentinel), @"invalid configuration: salvage.toml:110:10: [admin] listen: a listener is not supported in this version (leave it out)");
+    assert_snapshot!(refused(&whole, &sentinel), @"invalid configuration: salvage.toml:119:10: [admin] listen: a listener is not supported in this version (leave it out)");
 
     let supported = |line: &&str| !line.starts_with("listen");
     let supported: String = whole.lines().filter(supported).map(|line| format!("{line}\n")).collect();
@@ -85,6 +85,8 @@ fn the_example_has_every_setting() {
     assert_eq!(handler.limits.run_time, Duration::from_millis(250));
     assert_eq!(handler.limits.memory_bytes, 64 << 20);
     assert_eq!(handler.grants.as_ref().unwrap().queues.len(), 3);
+    let redaction = config.pass.captures.of("video-composition").expect("captured");
+    assert!(!redaction.is_empty() && config.pass.captures.of("slides").is_none());
 }
 
 #[test]

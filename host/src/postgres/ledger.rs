@@ -31,7 +31,7 @@ const ENDED: &str =
 const ALARM: &str = "UPDATE salvage.passes AS p SET alarms = p.alarms || $2::text::jsonb WHERE p.id = $1";
 
 /// What is older than 30 days, at most 5,000 rows at once: more than a pass adds, and little enough to be quick.
-const PRUNE: [&str; 4] = [
+const PRUNE: [&str; 5] = [
     "DELETE FROM salvage.ledger WHERE id IN (SELECT l.id FROM salvage.ledger AS l \
      WHERE l.last_at < clock_timestamp() - interval '30 days' ORDER BY l.last_at LIMIT 5000)",
     "DELETE FROM salvage.intents WHERE id IN (SELECT i.id FROM salvage.intents AS i \
