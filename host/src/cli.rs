@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// What stands below the list of commands.
 const AFTER_HELP: &str = "\
@@ -14,7 +14,8 @@ First steps:
   salvage accept --all         say once that what the queues hold is the truth
   salvage run                  recover, from now on
 
-Exit codes: 0 done, 1 failed, 2 usage, 3 configuration, 4 nothing could be judged, 6 another host holds the lease.
+Exit codes: 0 done, 1 failed, 2 usage, 3 configuration, 4 nothing could be judged, 5 a handler decides otherwise than
+expected, 6 another host holds the lease.
 Results go to stdout, logs to stderr; RUST_LOG=salvage=debug logs more.";
 
 /// Finds and recovers orphaned jobs: rows in PostgreSQL whose BullMQ entry is gone
@@ -76,7 +77,7 @@ pub enum Command {
     Accept(Accept),
     /// Create or update Salvage's own tables, in schema `salvage`
     Migrate,
-    /// List the handlers, or check one
+    /// List the handlers; make, check, test or compare one
     #[command(subcommand)]
     Handler(HandlerCommand),
 }
@@ -107,13 +108,97 @@ pub enum HandlerCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Check one component file, and print the grants it needs
+    /// Make a folder for a new handler that builds and passes its cases as it is
+    New {
+        /// Its domain: lower-case letters and digits, with `-` between words
+        #[arg(value_parser = handler_name)]
+        name: String,
+        /// The language to write it in
+        #[arg(long, value_enum, default_value_t = Language::Rust)]
+        lang: Language,
+    },
+    /// Check one component file, against the database, too, if its URL is set, and print the grants it needs
     Check {
         /// The component, a .wasm file
         file: PathBuf,
         #[command(flatten)]
         output: Output,
     },
+    /// Run case files against a component, in the engine and within the limits of a pass
+    Test {
+        /// The component, a .wasm file
+        file: PathBuf,
+        /// The folder of the cases, *.json
+        #[arg(default_value = "cases")]
+        cases: PathBuf,
+        /// Write what was decided into the case files that expect something else
+        #[arg(long)]
+        accept: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Ask two builds the same questions, and tell what they decide otherwise
+    Diff {
+        /// The component that serves, a .wasm file
+        old: PathBuf,
+        /// The component that shall take its place
+        new: PathBuf,
+        /// The folder of the cases, *.json
+        #[arg(default_value = "cases", conflicts_with = "captured")]
+        cases: PathBuf,
+        /// Ask what passes asked, as far as it was captured, instead of the cases of a folder
+        #[arg(long)]
+        captured: bool,
+        #[command(flatten)]
+        asked: Asked,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Ask a component what passes asked, and compare with what was decided then (needs `capture_inputs`)
+    Replay {
+        /// The component, a .wasm file
+        file: PathBuf,
+        #[command(flatten)]
+        asked: Asked,
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+/// How much of what was captured.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Asked {
+    /// At most so many captured questions, the newest
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub limit: u32,
+}
+
+/// What a handler can be begun in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Language {
+    /// A crate, with what it needs of Salvage in it
+    Rust,
+    /// An npm package
+    Typescript,
+}
+
+/// Longest name of a new handler.
+const HANDLER_NAME_CHARS_MAX: usize = 50;
+
+/// Kebab-case: also good for a folder, a package, a table and a queue.
+fn handler_name(text: &str) -> Result<String, String> {
+    let is_word =
+        |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    let begins_with_letter = text.starts_with(|c: char| c.is_ascii_lowercase());
+    if text.len() > HANDLER_NAME_CHARS_MAX {
+        Err(format!("a name may have {HANDLER_NAME_CHARS_MAX} characters, this has {}", text.chars().count()))
+    } else if begins_with_letter && text.split('-').all(is_word) {
+        Ok(text.to_owned())
+    } else {
+        Err("a name is lower-case letters and digits, with `-` between words, and begins with a letter, \
+             such as `video-exports`"
+            .to_owned())
+    }
 }
 
 /// How to print.
@@ -137,7 +222,8 @@ pub enum Exit {
     Config = 3,
     /// The lease was unreachable, or every candidate is unknown.
     NothingJudged = 4,
-    // 5 is a check that found a regression.
+    /// A check found a regression: a handler decides otherwise than expected.
+    Regression = 5,
     /// Another host holds the lease.
     Skipped = 6,
 }

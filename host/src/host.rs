@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use salvage_core::capture;
+use salvage_core::manifest::HandlerManifest;
+
 use crate::clock::MachineClock;
 use crate::config::{self, Config};
 use crate::ports::Outside;
@@ -71,8 +74,19 @@ pub fn terms(config: &config::Handlers) -> Terms {
         limits: limits(&config.limits),
         own_limits: of_each(config, |handler| Some(limits(&handler.limits))),
         adjust: Box::new(move |manifest| {
-            whole.with_thresholds(manifest).map_err(|unknown| unknown.to_string())
+            let manifest = whole.with_thresholds(manifest).map_err(|unknown| unknown.to_string())?;
+            check_redact(&whole, &manifest)?;
+            Ok(manifest)
         }),
+    }
+}
+
+/// A slip in `redact` would keep what was not to be kept, and nobody would see it.
+fn check_redact(config: &config::Handlers, manifest: &HandlerManifest) -> Result<(), String> {
+    let redact = config.named.get(&manifest.domain).map_or(&[][..], |handler| &handler.capture.redact);
+    match capture::without_effect(redact, manifest).first() {
+        Some(entry) => Err(format!("redact names {entry}, which the handler is never shown")),
+        None => Ok(()),
     }
 }
 
@@ -84,6 +98,34 @@ pub const fn limits(of: &config::Limits) -> wasm::Limits {
         memory: of.memory_bytes,
         output: of.output_bytes,
         log: of.log_bytes,
+    }
+}
+
+/// What any handler may use, each kind for itself.
+#[must_use]
+pub fn widest_limits(of: &config::Handlers) -> config::Limits {
+    of.named.values().map(|handler| handler.limits).fold(of.limits, widest)
+}
+
+/// The database alone, for commands that need nothing else; connects to nothing.
+///
+/// # Errors
+/// If the URL cannot be used.
+pub fn database(of: &config::Database) -> Result<Postgres, HostError> {
+    connected(of, "")
+}
+
+fn connected(of: &config::Database, prefix: &str) -> Result<Postgres, HostError> {
+    let pooler = if of.is_pooled { Pooler::Transaction } else { Pooler::None };
+    Postgres::new(of.url.expose(), pooler, prefix).map_err(HostError::Database)
+}
+
+fn widest(a: config::Limits, b: config::Limits) -> config::Limits {
+    config::Limits {
+        run_time: a.run_time.max(b.run_time),
+        memory_bytes: a.memory_bytes.max(b.memory_bytes),
+        output_bytes: a.output_bytes.max(b.output_bytes),
+        log_bytes: a.log_bytes.max(b.log_bytes),
     }
 }
 
@@ -105,9 +147,7 @@ impl Host {
     /// If a URL or a file cannot be used.
     pub fn new(config: &Config, handlers: Registry) -> Result<Self, HostError> {
         let queues = RedisQueues::new(&redis(&config.redis)).map_err(HostError::Redis)?;
-        let pooler = if config.database.is_pooled { Pooler::Transaction } else { Pooler::None };
-        let postgres = Postgres::new(config.database.url.expose(), pooler, &config.redis.prefix)
-            .map_err(HostError::Database)?
+        let postgres = connected(&config.database, &config.redis.prefix)?
             .with_scope_rest((2 * config.pass.interval).max(config.pass.lease_ttl));
         let (lease, handlers) = (queues.lease(&config.lease.key), Arc::new(Live::new(handlers)));
         Ok(Self { lease, queues, postgres, handlers, clock: MachineClock })

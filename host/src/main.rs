@@ -7,13 +7,15 @@ use std::sync::Arc;
 
 use clap::Parser;
 use salvage::cli::{Accept, Cli, Command, Exit, HandlerCommand};
+use salvage::command::handler::diff::Corpus;
+use salvage::command::handler::{check, diff, new, replay, test};
 use salvage::command::{self, CommandError};
 use salvage::config::{self, Config, ConfigError, Drawing, OfflineConfig};
-use salvage::host::{self, Host, HostError, limits, load_handlers};
+use salvage::host::{self, Host, HostError, database, load_handlers};
 use salvage::pass::Mode;
 use salvage::reload::KeepUp;
 use salvage::stop::{Stop, StopSwitch, stop};
-use salvage::wasm::{Loader, Registry, Running, Runtime, running};
+use salvage::wasm::{Loader, Registry, Running, running};
 use salvage::{schedule, telemetry};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -155,10 +157,26 @@ async fn handler(config: &OfflineConfig, command: HandlerCommand) -> anyhow::Res
             let running = running_host(&config.handlers);
             Ok(command::handler::list(&handlers, running.as_ref(), output.json)?)
         }
+        HandlerCommand::New { name, lang } => Ok(new::new(&name, lang)?),
         HandlerCommand::Check { file, output } => {
-            let runtime = Runtime::start_with(config.handlers.cache_dir.as_deref())?;
-            Ok(command::handler::check(&runtime, &file, &limits(&config.handlers.limits), output.json)
-                .await?)
+            let database = config.database.as_ref().map(database).transpose()?;
+            Ok(check::check(config, database.as_ref(), &file, output.json).await?)
+        }
+        HandlerCommand::Test { file, cases, accept, output } => {
+            Ok(test::test(config, &file, &cases, accept, output.json).await?)
+        }
+        HandlerCommand::Diff { old, new, cases, captured, asked, output } => {
+            let database = config.database.as_ref().map(database).transpose()?;
+            let corpus = if captured {
+                Corpus::Captured(database.as_ref(), asked.limit)
+            } else {
+                Corpus::Cases(&cases)
+            };
+            Ok(diff::diff(config, &old, &new, corpus, output.json).await?)
+        }
+        HandlerCommand::Replay { file, asked, output } => {
+            let database = config.database.as_ref().map(database).transpose()?;
+            Ok(replay::replay(config, database.as_ref(), &file, asked.limit, output.json).await?)
         }
     }
 }

@@ -12,6 +12,7 @@
 
 mod acting;
 mod alarming;
+mod capturing;
 mod corroborate;
 mod deciding;
 mod gather;

@@ -494,6 +494,15 @@ pub trait Ledger {
     /// If it may not have been raised; [`StoreFailure::OtherScope`] if hosts of the other kind of scope are at work.
     async fn raise_fence(&self, scope: &str, pass_token: &str) -> Result<Fence, StoreFailure>;
 
+    /// Keeps questions to handlers; one that is kept already is not kept twice. A ledger may keep none.
+    ///
+    /// # Errors
+    /// If they were not kept.
+    async fn capture(&self, captured: &[Captured]) -> Result<(), StoreFailure> {
+        let _ = captured;
+        Ok(())
+    }
+
     /// Records that a pass began.
     ///
     /// # Errors
@@ -680,6 +689,23 @@ pub struct Question<'a> {
     pub residue: &'a Residue,
     /// Recoveries within the window.
     pub recoveries: u32,
+}
+
+/// A question to a handler and its answer, as they are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Captured {
+    /// Whose job it was about.
+    pub source: SourceName,
+    /// Its row's id.
+    pub job_id: String,
+    /// SHA-256 of the component that was asked, hex.
+    pub component_digest: String,
+    /// JSON in the form of a case file, without the columns that are not to be kept.
+    pub question: String,
+    /// JSON in the form of a case's `expected`; its kind alone if columns were left out.
+    pub decision: String,
+    /// Whether columns were left out.
+    pub is_redacted: bool,
 }
 
 /// Why a handler gave no decision. Costs that orphan its decision in this pass, never the pass.

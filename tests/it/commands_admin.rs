@@ -27,6 +27,7 @@ async fn migrate_says_what_it_applied_and_a_second_time_does_nothing() -> Result
     applied 0003 intents and ledger
     applied 0004 domain queues
     applied 0005 storms and parked
+    applied 0006 captures
     `salvage doctor` says what else a pass needs
     ");
     let before = rows(db.pool(), "salvage").await?;
@@ -229,11 +230,27 @@ async fn handler_check_tells_a_newcomer_what_it_declares() -> Result<()> {
         slides.wasm is a sound handler of domain "slides"
           about   Generation of slide decks and their outlines.
           sha256  [digest]
+          limits  run time 100 ms, memory 64 MiB, output 1 MiB, log 64 KiB
+          imports salvage:handler/types@0.1.0: words of the contract
+                  wasi:cli/stderr@0.2.6: the last bytes are kept, for the message of a trap
+                  wasi:cli/stdout@0.2.6: counted and dropped
+                  wasi:cli/stdin@0.2.6: empty
+                  wasi:cli/environment@0.2.6: no variables, no arguments
+                  wasi:cli/exit@0.2.6, wasi:cli/terminal-input@0.2.6, wasi:cli/terminal-output@0.2.6, wasi:cli/terminal-stdin@0.2.6, wasi:cli/terminal-stdout@0.2.6, wasi:cli/terminal-stderr@0.2.6: nothing: there is no process and no terminal
+                  wasi:io/poll@0.2.6, wasi:io/error@0.2.6, wasi:io/streams@0.2.6: streams and errors of the others
 
         slides/generation
           table   "SlideJob"
-          types   GENERATION, OUTLINE
+          columns id, status, "updatedAt", type, progress, error
+          status  QUEUED or PROCESSING; failed is FAILED
+          types   GENERATION, OUTLINE (not restart-safe)
           queues  slide-generation (slide-{id}), slide-export (slide-{id})
+          reads   deck = "SlideDeck"(id, title, status) where id is the job's "deckId", at most 1
+          parent  GENERATION fails: "SlideDeck".status from GENERATING to FAILED
+          parent  OUTLINE fails: "SlideDeck".status from GENERATING to FAILED
+
+        Held against the database:
+        ok   slides/generation: tables, columns and statuses are as declared
 
         To let it act, put it into the folder of [handlers] dir and add to salvage.toml:
 

@@ -13,6 +13,7 @@ mod setup;
 mod soak;
 mod soak_handlers;
 mod test;
+mod typescript;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -40,6 +41,8 @@ enum Task {
     SoakHandlers(soak_handlers::Options),
     /// Set up, check format and lints, build, and run every test against private servers
     Test(test::Options),
+    /// Install jco, build and compare the TypeScript handler, and follow the TypeScript tutorial
+    Typescript(typescript::Options),
 }
 
 fn main() -> ExitCode {
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Task::BenchSnapshot(options) => bench_snapshot::run(&options),
         Task::SoakHandlers(options) => soak_handlers::run(&options),
         Task::Test(options) => test::run(&options),
+        Task::Typescript(options) => typescript::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

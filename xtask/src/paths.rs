@@ -29,6 +29,11 @@ pub(crate) fn bullmq() -> PathBuf {
     root().join("tests/bullmq")
 }
 
+/// The handler written in TypeScript.
+pub(crate) fn typescript_example() -> PathBuf {
+    root().join("examples/typescript-handler")
+}
+
 /// The cargo that runs us.
 pub(crate) fn cargo() -> OsString {
     env::var_os("CARGO").unwrap_or_else(|| "cargo".into())

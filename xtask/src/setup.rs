@@ -17,7 +17,7 @@ pub(crate) fn run() -> Result<()> {
         pgbouncer()?;
         openssl()?;
         wasm_target()?;
-        npm_packages()
+        npm_packages(&paths::bullmq())
     })
 }
 
@@ -73,12 +73,11 @@ pub(crate) fn wasm_target() -> Result<()> {
     Ok(())
 }
 
-/// `npm ci`, unless the installed packages are those of the lock file.
-fn npm_packages() -> Result<()> {
+/// `npm ci` in `folder`, unless the installed packages are those of its lock file.
+pub(crate) fn npm_packages(folder: &Path) -> Result<()> {
     if tools::on_path("node").is_none() || tools::on_path("npm").is_none() {
         install::packages("Node.js", &["nodejs", "npm"])?;
     }
-    let folder = paths::bullmq();
     let lock_file = folder.join("package-lock.json");
     let lock = fs::read(&lock_file).with_context(|| format!("reading {}", lock_file.display()))?;
     // The stamp lies among what it describes, so removing `node_modules` removes it, too.
@@ -87,7 +86,7 @@ fn npm_packages() -> Result<()> {
         println!("npm packages    as locked");
         return Ok(());
     }
-    run::command(Command::new("npm").args(["ci", "--no-audit", "--no-fund"]).current_dir(&folder))
-        .context("installing tests/bullmq's packages")?;
+    run::command(Command::new("npm").args(["ci", "--no-audit", "--no-fund"]).current_dir(folder))
+        .with_context(|| format!("installing the packages of {}", folder.display()))?;
     fs::write(&stamp, lock).with_context(|| format!("writing {}", stamp.display()))
 }

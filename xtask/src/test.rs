@@ -1,6 +1,6 @@
 //! `cargo xtask test`: everything CI runs.
 
-use crate::{build, leaks, paths, run, setup};
+use crate::{build, leaks, paths, run, setup, typescript};
 use anyhow::{Context, Result};
 use salvage_services::{Postgres, Redis, tools};
 use std::fs;
@@ -45,7 +45,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         leaks::none_in(&[&output, &runner.report_folder()])
     });
     let summary = runner.summary(&output);
-    println!("{summary}");
+    println!("{summary}\n{}", typescript::left_to_this_step());
     tested.and(clean)
 }
 

@@ -150,7 +150,7 @@ fn table_and_columns(entry: &str) -> Option<(String, Vec<String>)> {
 }
 
 /// A name in SQL's notation brought to the catalog's: quotes taken away, unquoted letters folded to lower case.
-fn plain(name: &str) -> String {
+pub(crate) fn plain(name: &str) -> String {
     let mut out = String::new();
     let mut is_quoted = false;
     for c in name.trim().chars() {

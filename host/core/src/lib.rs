@@ -16,6 +16,7 @@ pub mod act;
 pub mod alarm;
 pub mod backlog;
 pub mod candidate;
+pub mod capture;
 pub mod decision;
 pub mod epoch;
 #[cfg(test)]

@@ -1,14 +1,28 @@
-//! `salvage handler list` and `salvage handler check`.
+//! `salvage handler list`, and one file for each of its neighbours.
 
 use std::path::Path;
 
-use salvage_core::grants::{needed, quote_table};
 use serde_json::json;
 
 use super::text::beside;
 use super::{CommandError, Done, say, say_json};
 use crate::cli::Exit;
-use crate::wasm::{Limits, LoadReport, LoadState, Registry, Running, Runtime, Told, check_file};
+use crate::config::OfflineConfig;
+use crate::host::{limits, widest_limits};
+use crate::wasm::{
+    EngineFault, LoadFault, LoadReport, LoadState, Registry, Rehearsal, Running, Runtime, Told,
+};
+
+mod accept;
+mod cases;
+pub mod check;
+pub mod diff;
+mod imports;
+pub mod new;
+mod rehearse;
+pub mod replay;
+mod templates;
+pub mod test;
 
 /// Digits of a digest that are shown to people.
 const DIGEST_DIGITS: usize = 12;
@@ -113,44 +127,23 @@ const fn reached(state: &LoadState) -> &'static str {
     }
 }
 
-/// Checks one file as loading would, and prints what it declares and the grants it needs.
-///
-/// # Errors
-/// If the file is no sound handler, or standard output is closed.
-pub async fn check(runtime: &Runtime, file: &Path, limits: &Limits, json: bool) -> Done {
-    let fault = |fault: std::sync::Arc<crate::wasm::LoadFault>| {
-        CommandError::Handler(format!("{} cannot serve: {fault}", file.display()))
-    };
-    let checked = check_file(runtime, file, limits).await.map_err(fault)?;
-    let manifest = &checked.manifest;
-    let grants = needed(manifest).lines();
-    if json {
-        say_json(&json!({
-            "manifest": manifest,
-            "digest": checked.digest,
-            "imports": checked.imports,
-            "grants": grants,
-        }))?;
-        return Ok(Exit::Done);
+/// Loads a component for questions of its author, under the limits that the configuration gives its domain.
+async fn rehearsal(
+    config: &OfflineConfig,
+    runtime: &Runtime,
+    file: &Path,
+) -> Result<Rehearsal, CommandError> {
+    let own = |domain: &str| limits(&config.handlers.limits(domain));
+    let widest = limits(&widest_limits(&config.handlers));
+    Rehearsal::load(runtime, file, &widest, own).await.map_err(|fault| cannot_serve(file, &fault))
+}
+
+fn cannot_serve(file: &Path, fault: &LoadFault) -> CommandError {
+    CommandError::Handler(format!("{} cannot serve: {fault}", file.display()))
+}
+
+impl From<EngineFault> for CommandError {
+    fn from(fault: EngineFault) -> Self {
+        Self::Handler(fault.to_string())
     }
-    say(format_args!("{} is a sound handler of domain {:?}", file.display(), manifest.domain))?;
-    if !manifest.description.is_empty() {
-        say(beside("  about   ", &manifest.description))?;
-    }
-    say(format_args!("  sha256  {}", checked.digest))?;
-    for source in &manifest.sources {
-        let types: Vec<&str> = source.job_types.iter().map(|job_type| job_type.name.as_str()).collect();
-        let queues: Vec<String> = source
-            .queues
-            .iter()
-            .map(|rule| format!("{} ({})", rule.name, String::from(rule.job_id.clone())))
-            .collect();
-        say(format_args!("\n{}/{}", manifest.domain, source.name))?;
-        say(format_args!("  table   {}", quote_table(&source.table.table)))?;
-        say(beside("  types   ", &types.join(", ")))?;
-        say(beside("  queues  ", &queues.join(", ")))?;
-    }
-    say("\nTo let it act, put it into the folder of [handlers] dir and add to salvage.toml:\n")?;
-    say(format_args!("[handler.{}.grants]\n{}", manifest.domain, grants.join("\n")))?;
-    Ok(Exit::Done)
 }

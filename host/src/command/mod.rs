@@ -32,12 +32,25 @@ pub enum CommandError {
     /// A component cannot be used.
     #[error("{0}")]
     Handler(String),
+    /// A file or a folder.
+    #[error("{attempted}")]
+    File {
+        /// What was not possible, with the path.
+        attempted: String,
+        /// The system's words.
+        source: io::Error,
+    },
     /// Standard output is closed or full.
     #[error("cannot write to standard output")]
     Output(#[from] io::Error),
 }
 
 impl CommandError {
+    /// What a failed call to the file system makes of `attempted`.
+    pub fn file(attempted: String) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::File { attempted, source }
+    }
+
     /// Whether whoever reads our output has heard enough, such as `head`.
     #[must_use]
     pub fn is_closed_output(&self) -> bool {

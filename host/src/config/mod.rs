@@ -19,6 +19,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use salvage_core::capture::Capture;
 use salvage_core::grants::{Grants, GrantsMode};
 use salvage_core::manifest::HandlerManifest;
 use salvage_core::settings::PassSettings;
@@ -47,7 +48,7 @@ pub struct Config {
     pub database: Database,
     /// `[redis]`
     pub redis: Redis,
-    /// `[pass]`, and `[lease] ttl` and `scope`.
+    /// `[pass]`, `[lease] ttl` and `scope`, and what `[ledger]` and `[handler.NAME]` say of captures.
     pub pass: PassSettings,
     /// `[lease]`
     pub lease: Lease,
@@ -60,6 +61,8 @@ pub struct Config {
 /// What is needed to work on handlers without a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfflineConfig {
+    /// `[database]`, if a URL is set.
+    pub database: Option<Database>,
     /// `[pass]`, and `[lease] ttl` and `scope`.
     pub pass: PassSettings,
     /// `[handlers]` and every `[handler.NAME]`.
@@ -178,6 +181,8 @@ pub struct Handler {
     pub sha256: Option<String>,
     /// The role under which PostgreSQL runs what is read and written for it.
     pub database_role: Option<String>,
+    /// `capture_inputs` and `redact`.
+    pub capture: Capture,
 }
 
 /// Ages at which a row becomes a candidate; `None`: as the manifest says.

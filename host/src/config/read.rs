@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use miette::NamedSource;
 use salvage_core::act::STATEMENT_TIMEOUT;
+use salvage_core::capture::{Capture, Captures};
 use salvage_core::grants::{Grants, GrantsMode};
 use salvage_core::lease::{Budget, ScopeKind};
 use salvage_core::settings::{PassSettings, human};
 
 use super::section::{
-    Complaint, Section, count, duration, duration_from, duration_range, not_yet, quoted, size, text, texts,
-    word,
+    Complaint, Section, count, duration, duration_from, duration_range, flag, not_yet, quoted, size, text,
+    texts, word,
 };
 use super::tree::{self, Draft, Node, Place, Table};
 use super::{
@@ -75,7 +76,12 @@ pub(super) fn offline(
 ) -> Result<OfflineConfig, ConfigError> {
     let mut reading = Reading::new(file);
     let settings = reading.settings(environment.into_iter().collect(), false)?;
-    Ok(OfflineConfig { pass: settings.pass, handlers: settings.handlers, log: settings.log })
+    Ok(OfflineConfig {
+        database: settings.database_url.map(|url| Database { url, is_pooled: settings.is_pooled }),
+        pass: settings.pass,
+        handlers: settings.handlers,
+        log: settings.log,
+    })
 }
 
 /// A file on its way to settings, with the faults found so far.
@@ -166,7 +172,9 @@ fn settings(mut root: Section<'_>, needs_stores: bool) -> Settings {
     admin.get("listen", |_| Err::<(), _>(not_yet("a listener").with_help("leave it out")));
     admin.close();
     let log = log(root.section("log"));
+    let captures = captures(root.section("ledger"), &handlers);
     root.close();
+    let pass = PassSettings { captures, ..pass };
     Settings { database_url, is_pooled, redis, pass, lease_key, handlers, log }
 }
 
@@ -235,6 +243,7 @@ fn pass(mut section: Section<'_>) -> (PassSettings, Place) {
         queue_depth_max: section.get("queue_depth_max", |node| count(node, QUEUE_DEPTH_MAX_MAX)),
         lease_ttl: default.lease_ttl,
         lease_scope: default.lease_scope,
+        captures: default.captures,
     };
     section.close();
     (settings, settle_at)
@@ -315,8 +324,21 @@ fn handler(name: &str, mut section: Section<'_>, general: Limits) -> Handler {
     let database_role = section.get("database_role", text);
     let is_granted = section.has("grants");
     let grants = grants(section.section("grants"));
+    let capture = Capture {
+        inputs: section.get("capture_inputs", flag),
+        redact: section
+            .or("redact", Vec::new(), |node| shaped(node, |entry| entry.contains('.'), "'\"Table\".column'")),
+    };
     section.close();
-    Handler { thresholds, types, limits, grants: is_granted.then_some(grants), sha256, database_role }
+    Handler {
+        thresholds,
+        types,
+        limits,
+        grants: is_granted.then_some(grants),
+        sha256,
+        database_role,
+        capture,
+    }
 }
 
 /// As `sha256sum` prints it.
@@ -327,6 +349,14 @@ fn sha256(node: &Node) -> Result<String, Complaint> {
     }
     let complaint = Complaint::new(format!("expected 64 hexadecimal digits, found {}", quoted(&digest)));
     Err(complaint.with_help("`sha256sum FILE` and `salvage handler check FILE` print them"))
+}
+
+/// `[ledger]`, and what each handler says of captures.
+fn captures(mut section: Section<'_>, handlers: &Handlers) -> Captures {
+    let by_default = section.or("capture_inputs", false, flag);
+    section.close();
+    let own = handlers.named.iter().map(|(name, handler)| (name.clone(), handler.capture.clone()));
+    Captures { by_default, handlers: own.collect() }
 }
 
 fn thresholds(section: &mut Section<'_>) -> Thresholds {

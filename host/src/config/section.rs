@@ -185,6 +185,7 @@ fn describe(data: &Data) -> String {
         Data::Integer(digits) => format!("the integer {digits}"),
         Data::List(_) => "an array".to_owned(),
         Data::Table(_) => "a section".to_owned(),
+        Data::Flag(_) => "a boolean".to_owned(),
         Data::Other(kind) => (*kind).to_owned(),
     }
 }
@@ -195,6 +196,16 @@ pub(super) fn text(node: &Node) -> Result<String, Complaint> {
         Data::Text(text) if text.trim().is_empty() => Err(Complaint::new("must not be empty")),
         Data::Text(text) => Ok(text.clone()),
         other => Err(Complaint::new(format!("expected a string, found {}", describe(other)))),
+    }
+}
+
+/// `true` or `false`; of the environment, as a text.
+pub(super) fn flag(node: &Node) -> Result<bool, Complaint> {
+    match &node.data {
+        Data::Flag(flag) => Ok(*flag),
+        Data::Text(text) if text.trim() == "true" => Ok(true),
+        Data::Text(text) if text.trim() == "false" => Ok(false),
+        other => Err(Complaint::new(format!("expected true or false, found {}", describe(other)))),
     }
 }
 

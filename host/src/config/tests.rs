@@ -97,6 +97,8 @@ fn the_example_has_every_setting() {
     assert_eq!(handler.limits.run_time, Duration::from_millis(250));
     assert_eq!(handler.limits.memory_bytes, 64 << 20);
     assert_eq!(handler.grants.as_ref().unwrap().queues.len(), 3);
+    let redaction = config.pass.captures.of("video-composition").expect("captured");
+    assert!(!redaction.is_empty() && config.pass.captures.of("slides").is_none());
 }
 
 #[test]

@@ -30,6 +30,7 @@ pub(super) enum Data {
     Text(String),
     /// An integer as it was written, without underscores and sign `+`.
     Integer(String),
+    Flag(bool),
     List(Vec<Node>),
     Table(Table),
     /// A kind no setting has.
@@ -95,7 +96,7 @@ fn from_value(key: Place, value: &Spanned<DeValue<'_>>) -> Node {
         DeValue::Integer(integer) if integer.radix() == 10 => Data::Integer(integer.as_str().to_owned()),
         DeValue::Integer(_) => Data::Other("an integer that is not decimal"),
         DeValue::Float(_) => Data::Other("a fraction"),
-        DeValue::Boolean(_) => Data::Other("a boolean"),
+        DeValue::Boolean(flag) => Data::Flag(*flag),
         DeValue::Datetime(_) => Data::Other("a date"),
         DeValue::Array(items) => {
             Data::List(items.iter().map(|item| from_value(item.span().into(), item)).collect())

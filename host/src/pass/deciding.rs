@@ -8,6 +8,7 @@ use salvage_core::outcome::Outcome;
 use salvage_core::sighting::Sighting;
 use salvage_core::source::{ResolvedSource, SourceName, Standing};
 
+use super::capturing::Keeping;
 use super::gather::Gathered;
 use super::known::Known;
 use super::{Case, Decided, Pass};
@@ -69,6 +70,7 @@ impl<O: Outside> Pass<'_, O> {
         let recoveries = self.outside.ledger().recoveries(&jobs, since).await?;
         let tokens: Vec<_> = page.iter().map(|case| &case.candidate.token).collect();
         let inputs = self.outside.jobs().inputs(source, &tokens).await?;
+        let mut keeping = self.keeping(&source.name.domain);
         for ((case, inputs), recoveries) in page.iter_mut().zip(inputs).zip(recoveries) {
             let Some(inputs) = inputs else {
                 case.decision = undecided("the row changed before its inputs were read".to_owned(), false);
@@ -80,9 +82,10 @@ impl<O: Outside> Pass<'_, O> {
                 case.decision = undecided(why, true);
                 continue;
             }
-            let fault = self.decide_one(source, redis_now_ms, case, &inputs, recoveries).await;
+            let fault = self.decide_one(source, redis_now_ms, case, &inputs, recoveries, &mut keeping).await;
             *timeouts += u32::from(matches!(fault, Some(HandlerFault::Timeout { .. })));
         }
+        self.keep(keeping).await;
         Ok(())
     }
 
@@ -93,10 +96,13 @@ impl<O: Outside> Pass<'_, O> {
         case: &mut Case,
         inputs: &JobInputs,
         recoveries: u32,
+        keeping: &mut Keeping,
     ) -> Option<HandlerFault> {
         let Sighting::Absent { residue } = &case.sighting else { return None };
         let question = Question { candidate: &case.candidate, source, inputs, residue, recoveries };
-        let Answer { decision, took } = self.outside.handlers().decide(&question).await;
+        let answer = self.outside.handlers().decide(&question).await;
+        keeping.add(&question, &answer);
+        let Answer { decision, took } = answer;
         let circumstances = Circumstances {
             candidate: &case.candidate,
             source: &source.declared,

@@ -1,4 +1,5 @@
-//! Salvage's own record: passes, intents, and the story of every orphan. No payload is ever in it.
+//! Salvage's own record: passes, intents, and the story of every orphan. No payload is ever in it;
+//! what is kept to be asked again, where the operator said so, is `captures`.
 //!
 //! Many rows travel as one JSON document and are taken apart in SQL: one parameter, whatever their number.
 
@@ -30,11 +31,13 @@ const ENDED: &str =
 const ALARM: &str = "UPDATE salvage.passes AS p SET alarms = p.alarms || $2::text::jsonb WHERE p.id = $1";
 
 /// What is older than 30 days, at most 5,000 rows at once: more than a pass adds, and little enough to be quick.
-const PRUNE: [&str; 4] = [
+const PRUNE: [&str; 5] = [
     "DELETE FROM salvage.ledger WHERE id IN (SELECT l.id FROM salvage.ledger AS l \
      WHERE l.last_at < clock_timestamp() - interval '30 days' ORDER BY l.last_at LIMIT 5000)",
     "DELETE FROM salvage.intents WHERE id IN (SELECT i.id FROM salvage.intents AS i \
      WHERE i.at < clock_timestamp() - interval '30 days' ORDER BY i.at LIMIT 5000)",
+    "DELETE FROM salvage.captures WHERE id IN (SELECT c.id FROM salvage.captures AS c \
+     WHERE c.at < clock_timestamp() - interval '30 days' ORDER BY c.at LIMIT 5000)",
     "DELETE FROM salvage.passes WHERE id IN (SELECT p.id FROM salvage.passes AS p \
      WHERE p.started_at < clock_timestamp() - interval '30 days' ORDER BY p.started_at LIMIT 5000)",
     // Its time came long ago, and it was not rejected since.

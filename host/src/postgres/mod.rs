@@ -7,7 +7,7 @@
 //! | `catalog` | what a manifest names, joined with what is there |
 //! | `candidates`, `inputs` | reading job rows, and what `decide` is shown |
 //! | `act` | the only file that writes job rows |
-//! | `fence`, `memory`, `ledger`, `waiting` | Salvage's own tables |
+//! | `fence`, `memory`, `ledger`, `waiting`, `captures` | Salvage's own tables |
 //! | `indexes` | the live-row index of a job table, when the operator asks for it |
 //! | `migrate` | making and changing those |
 //!
@@ -33,10 +33,11 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection};
 
-use crate::ports::{Census, Hold, JobInputs, Jobs, Ledger, LoadedDomain, Misfit, StoreFailure};
+use crate::ports::{Captured, Census, Hold, JobInputs, Jobs, Ledger, LoadedDomain, Misfit, StoreFailure};
 
 mod act;
 mod candidates;
+mod captures;
 mod catalog;
 mod error;
 mod fence;
@@ -280,6 +281,10 @@ impl Jobs for Postgres {
 }
 
 impl Ledger for Postgres {
+    async fn capture(&self, captured: &[Captured]) -> Result<(), StoreFailure> {
+        captures::keep(self, captured).await
+    }
+
     async fn check_schema(&self) -> Result<(), StoreFailure> {
         migrate::check(self).await
     }

@@ -43,6 +43,7 @@ struct Shared {
     calls: Semaphore,
     contract: Contract,
     cache: Option<Cache>,
+    counts_fuel: bool,
 }
 
 /// The engine does not work on this machine.
@@ -70,13 +71,26 @@ impl Runtime {
     /// # Errors
     /// If the engine does not work on this machine.
     pub fn start_with(cache_dir: Option<&Path>) -> Result<Self, EngineFault> {
+        Self::of(&config(), false, cache_dir)
+    }
+
+    /// The same engine with fuel counted, and calls in another world: for [`super::Rehearsal`] only.
+    ///
+    /// # Errors
+    /// If the engine does not work on this machine.
+    pub fn start_counting_fuel() -> Result<Self, EngineFault> {
+        Self::of(config().consume_fuel(true), true, None)
+    }
+
+    fn of(config: &Config, counts_fuel: bool, cache_dir: Option<&Path>) -> Result<Self, EngineFault> {
         let refused = |error: wasmtime::Error| EngineFault::Config(error.to_string());
-        let engine = Engine::new(&config()).map_err(refused)?;
+        let engine = Engine::new(config).map_err(refused)?;
         let linker = linker(&engine).map_err(refused)?;
         start_ticks(engine.weak()).map_err(EngineFault::Ticker)?;
         let calls = Semaphore::new(CALLS_MAX as usize);
         let cache = cache_dir.map(|folder| Cache::new(folder, &engine));
-        Ok(Self(Arc::new(Shared { engine, linker, calls, contract: Contract::v0_1(), cache })))
+        let contract = Contract::v0_1();
+        Ok(Self(Arc::new(Shared { engine, linker, calls, contract, cache, counts_fuel })))
     }
 
     /// Compiles a component, or finds it compiled. Blocks, for up to seconds.
@@ -100,6 +114,10 @@ impl Runtime {
 
     pub(super) fn calls(&self) -> &Semaphore {
         &self.0.calls
+    }
+
+    pub(super) fn counts_fuel(&self) -> bool {
+        self.0.counts_fuel
     }
 
     pub(super) fn contract(&self) -> &Contract {

@@ -10,7 +10,7 @@ use super::contract::{self, HandlerPre};
 use super::engine::{CALLS_MAX, Runtime};
 use super::limits::{Limits, OverOutput};
 use super::store::{self, State};
-use super::{convert, fault};
+use super::{convert, fault, rehearsal};
 use crate::clock::MachineClock;
 use crate::ports::{Answer, Clock, HandlerFault, Question};
 
@@ -79,6 +79,11 @@ impl Handler {
 
     /// Asks what shall become of one orphan. Run time is counted from the handler's turn on, instantiation included.
     pub(super) async fn decide(&self, question: &Question<'_>) -> Answer {
+        self.decide_in(question).await.0
+    }
+
+    /// The same, with the store the call had.
+    pub(super) async fn decide_in(&self, question: &Question<'_>) -> (Answer, Store<State>) {
         let updated_at = convert::updated_at(question);
         let rows = convert::rows(question);
         let (job, inputs) = (convert::job(question, &updated_at), convert::inputs(question, &rows));
@@ -97,7 +102,7 @@ impl Handler {
             Ok(Err(text)) => Err(HandlerFault::Error(shorten(&text))),
             Err(fault) => Err(fault),
         };
-        Answer { decision, took: MachineClock.now().saturating_sub(began) }
+        (Answer { decision, took: MachineClock.now().saturating_sub(began) }, store)
     }
 
     async fn turn(&self) -> tokio::sync::SemaphorePermit<'_> {
@@ -105,7 +110,8 @@ impl Handler {
     }
 
     fn store(&self) -> Store<State> {
-        store::open(self.runtime.engine(), &self.name, &self.limits)
+        let open = if self.runtime.counts_fuel() { rehearsal::open } else { store::open };
+        open(self.runtime.engine(), &self.name, &self.limits)
     }
 
     /// Ends a call that does not run but waits in a host function, which the epoch cannot see. Long enough for a call that

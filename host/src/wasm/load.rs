@@ -191,6 +191,17 @@ pub(super) struct Build {
     pub(super) health: Health,
 }
 
+impl Build {
+    /// What its author is told of it.
+    pub(super) fn checked(&self) -> Checked {
+        Checked {
+            manifest: self.manifest.clone(),
+            digest: self.digest.clone(),
+            imports: self.imports.clone(),
+        }
+    }
+}
+
 /// What a file came to, as far as it came.
 #[derive(Clone)]
 pub(super) struct Attempt {
@@ -206,6 +217,15 @@ impl Attempt {
     pub(super) fn failed(fault: LoadFault) -> Self {
         let state = LoadState::START.after(Event::Failed(Arc::new(fault)));
         Self { digest: None, state, build: None }
+    }
+
+    /// The build, or why there is none.
+    pub(super) fn built(&self) -> Result<&Build, Arc<LoadFault>> {
+        match (&self.build, self.fault()) {
+            (Some(build), _) => Ok(build),
+            (None, Some(fault)) => Err(Arc::clone(fault)),
+            (None, None) => unreachable!("a file that was tried has a build or a fault"),
+        }
     }
 
     /// Why there is no build.
@@ -334,14 +354,5 @@ pub struct Checked {
 /// # Errors
 /// The first fault found.
 pub async fn check_file(runtime: &Runtime, path: &Path, limits: &Limits) -> Result<Checked, Arc<LoadFault>> {
-    let attempt = file(runtime, path, limits).await;
-    match (&attempt.build, attempt.fault()) {
-        (Some(build), _) => Ok(Checked {
-            manifest: build.manifest.clone(),
-            digest: build.digest.clone(),
-            imports: build.imports.clone(),
-        }),
-        (None, Some(fault)) => Err(Arc::clone(fault)),
-        (None, None) => unreachable!("a file that was tried has a build or a fault"),
-    }
+    file(runtime, path, limits).await.built().map(Build::checked)
 }

@@ -17,6 +17,7 @@
 //! | `terms`, `settle` | from builds to handlers that serve: the operator's settings, one owner for each job type |
 //! | `registry`, `health` | the handlers that serve, and how they fare |
 //! | `loader`, `live`, `status` | the same while the folder changes, and what others on the machine are told of it |
+//! | `rehearsal` | a handler asked by its author, with fuel counted |
 
 mod cache;
 mod check;
@@ -31,6 +32,7 @@ mod live;
 mod load;
 mod loader;
 mod registry;
+mod rehearsal;
 mod settle;
 mod state;
 mod status;
@@ -44,6 +46,7 @@ pub use live::Live;
 pub use load::{Checked, FILE_BYTES_MAX, LoadFault, check_file};
 pub use loader::{FILES_MAX, LOOKS_PER_READING, Loader, Look, STILL};
 pub use registry::Registry;
+pub use rehearsal::{Counted, Rehearsal};
 pub use state::{LoadReport, LoadState, Step};
 pub use status::{Running, Status, Told, running};
 pub use terms::{Adjust, Terms};

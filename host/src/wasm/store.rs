@@ -34,7 +34,7 @@ const TARGET: &str = "salvage::handler";
 
 /// What a store carries.
 pub(super) struct State {
-    wasi: WasiCtx,
+    pub(super) wasi: WasiCtx,
     table: ResourceTable,
     memory: MemoryLimiter,
     pub(super) log: Log,
@@ -55,7 +55,7 @@ pub(super) fn open(engine: &Engine, name: &Arc<str>, limits: &Limits) -> Store<S
     let mut table = ResourceTable::new();
     table.set_max_capacity(HANDLES_MAX);
     let state = State {
-        wasi: empty_world(stdout.clone(), stderr.clone()),
+        wasi: empty_world(&stdout, &stderr),
         table,
         memory: MemoryLimiter::new(limits.memory),
         log: Log { name: Arc::clone(name), left: limits.log, dropped: 0 },
@@ -89,21 +89,31 @@ fn budget(
     }
 }
 
-fn empty_world(stdout: Written, stderr: Written) -> WasiCtx {
+fn empty_world(stdout: &Written, stderr: &Written) -> WasiCtx {
     let seed = || Deterministic::new((0..=u8::MAX).collect());
-    WasiCtxBuilder::new()
-        .stdout(stdout)
-        .stderr(stderr)
+    let mut world = WasiCtxBuilder::new();
+    world
         .wall_clock(StoppedClock)
         .monotonic_clock(StoppedClock)
         .secure_random(seed())
         .insecure_random(seed())
-        .insecure_random_seed(0)
+        .insecure_random_seed(0);
+    deny_all(&mut world, stdout, stderr).build()
+}
+
+/// What every world has in common: two streams that are counted, and nothing else.
+pub(super) fn deny_all<'a>(
+    world: &'a mut WasiCtxBuilder,
+    stdout: &Written,
+    stderr: &Written,
+) -> &'a mut WasiCtxBuilder {
+    world
+        .stdout(stdout.clone())
+        .stderr(stderr.clone())
         .max_random_size(CHUNK_BYTES as u64)
         .allow_tcp(false)
         .allow_udp(false)
         .allow_ip_name_lookup(false)
-        .build()
 }
 
 /// 1970-01-01T00:00:00Z, for ever: plainly no time of day.

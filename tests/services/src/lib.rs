@@ -17,6 +17,7 @@ pub mod postgres;
 pub mod redis;
 mod reply;
 pub mod tools;
+pub mod tutorial;
 mod unprivileged;
 mod wait;
 

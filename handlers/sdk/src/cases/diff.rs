@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// `None` if both are equal, else every line of both, pretty-printed: `-` only in `expected`, `+` only in `decided`.
-pub(super) fn lines(expected: &Value, decided: &Value) -> Option<String> {
+pub fn lines(expected: &Value, decided: &Value) -> Option<String> {
     if expected == decided {
         return None;
     }

@@ -16,20 +16,25 @@
 //!   overridden.
 //! - `inputs` has one entry per read of the source: `rows`, and `truncated` (false).
 //! - `expected` is `{"kind": "requeue", "queue", "name", "data", "options"}`, `{"kind": "fail" or "hold", "reason"}`, or
-//!   `{"kind": "none", "reason"}` where `decide` returns an error.
+//!   `{"kind": "none", "reason"}` where `decide` returns an error. A case without it fails; `salvage handler test --accept`
+//!   writes down what was decided.
 //!
 //! Beside comparing, the runner holds the manifest, each case and each decision against the rules that the host
 //! enforces (`rules.rs`), so that a case cannot pass here and be refused there. It also wants a case for each job type.
 
+mod declared;
 mod diff;
 mod file;
 mod rules;
 
+pub use declared::{Declared, DeclaredRead};
+pub use diff::lines as difference;
+pub use file::{Case, CaseInput, CaseJob, paths};
+
 use crate::{Decide, Decision, Inputs, Manifest, Source};
-use file::Case;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Runs every `*.json` in the folder `cases` of a handler's package; panics with all that is wrong, by file.
 ///
@@ -44,7 +49,7 @@ pub fn check(package_dir: impl AsRef<Path>, manifest: &Manifest, decide: Decide)
 pub fn run(cases_dir: &Path, manifest: &Manifest, decide: Decide) -> Vec<String> {
     let mut failures: Vec<String> =
         rules::manifest_faults(manifest).into_iter().map(|fault| format!("manifest: {fault}")).collect();
-    let paths = match case_paths(cases_dir) {
+    let paths = match paths(cases_dir) {
         Ok(paths) if paths.is_empty() => {
             failures.push(format!("{}: no case files (*.json)", cases_dir.display()));
             return failures;
@@ -73,7 +78,7 @@ pub fn run(cases_dir: &Path, manifest: &Manifest, decide: Decide) -> Vec<String>
 /// Runs one case file. Returns the source and job type that it was about.
 fn judge_file(path: &Path, manifest: &Manifest, decide: Decide) -> Result<(String, String), String> {
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-    let case: Case = serde_json::from_str(&text).map_err(|error| format!("not a case: {error}"))?;
+    let case = Case::parse(&text)?;
     judge(&case, manifest, decide).map_err(|failure| format!("{}\n{failure}", case.about))?;
     Ok((case.job.source, case.job.job_type))
 }
@@ -82,8 +87,9 @@ fn judge(case: &Case, manifest: &Manifest, decide: Decide) -> Result<(), String>
     let source = manifest
         .source(&case.job.source)
         .ok_or_else(|| format!("  the manifest declares no source `{}`", case.job.source))?;
-    report(rules::case_faults(case, source))?;
-    let job = case.job.build(manifest.domain, &source.table).map_err(|error| indent(&error.chain()))?;
+    let declared = Declared::from(source);
+    report(case.faults(&declared))?;
+    let job = case.build(manifest.domain, &declared).map_err(|error| indent(&error.chain()))?;
     let inputs = Inputs::parse(case.raw_inputs()).map_err(|error| indent(&error.chain()))?;
     let decided = decide(&job, &inputs);
     if let Ok(decision) = &decided {
@@ -93,7 +99,10 @@ fn judge(case: &Case, manifest: &Manifest, decide: Decide) -> Result<(), String>
         Ok(decision) => decision_json(decision),
         Err(error) => json!({ "kind": "none", "reason": error.chain() }),
     };
-    match diff::lines(&case.expected, &decided) {
+    let Some(expected) = &case.expected else {
+        return Err(format!("  nothing is expected yet; decided:\n{decided:#}"));
+    };
+    match diff::lines(expected, &decided) {
         Some(diff) => Err(format!("  - expected, + decided:\n{diff}")),
         None => Ok(()),
     }
@@ -124,18 +133,6 @@ fn types_without_case(manifest: &Manifest, seen: &BTreeSet<(String, String)>) ->
             })
     };
     manifest.sources.iter().flat_map(missing).collect()
-}
-
-fn case_paths(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let mut paths = Vec::new();
-    for entry in std::fs::read_dir(dir)? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "json") {
-            paths.push(path);
-        }
-    }
-    paths.sort();
-    Ok(paths)
 }
 
 fn report(faults: Vec<String>) -> Result<(), String> {

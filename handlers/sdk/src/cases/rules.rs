@@ -3,8 +3,9 @@
 //! Each function returns one sentence per fault. Whether tables and columns exist, and whether they are granted, only
 //! the host can tell.
 
+use super::declared::Declared;
 use super::file::Case;
-use crate::{Decision, Manifest, Requeue, Source, Table};
+use crate::{Decision, Manifest, Requeue, Source};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -62,38 +63,35 @@ fn source_faults(source: &Source) -> Vec<String> {
     faults
 }
 
-pub(super) fn case_faults(case: &Case, source: &Source) -> Vec<String> {
+pub(super) fn case_faults(case: &Case, declared: &Declared<'_>) -> Vec<String> {
     let mut faults = Vec::new();
     let job = &case.job;
-    if !source.job_types.iter().any(|job_type| job_type.name == job.job_type) {
-        faults.push(format!("source `{}` declares no job type `{}`", source.name, job.job_type));
+    if !declared.job_types.contains(&job.job_type.as_str()) {
+        faults.push(format!("source `{}` declares no job type `{}`", declared.source, job.job_type));
     }
-    if ![source.table.queued, source.table.processing].contains(&job.status.as_str()) {
+    if !declared.live.contains(&job.status.as_str()) {
         faults.push(format!("a row with status `{}` is no candidate", job.status));
     }
-    let mapped = mapped_columns(&source.table);
-    for column in job.columns.keys() {
-        if !mapped.contains(&column.as_str()) && !source.table.extra_columns.contains(&column.as_str()) {
-            faults.push(format!("column `{column}` of the job is not declared"));
-        }
+    let shown: BTreeSet<&str> =
+        declared.mapped_columns().chain(declared.extra_columns.iter().copied()).collect();
+    for column in job.columns.keys().filter(|column| !shown.contains(column.as_str())) {
+        faults.push(format!("column `{column}` of the job is not declared"));
     }
-    for column in source.table.extra_columns {
-        if !job.columns.contains_key(*column) {
-            faults.push(format!("column `{column}` of the job is missing"));
-        }
+    for column in declared.extra_columns.iter().filter(|column| !job.columns.contains_key(**column)) {
+        faults.push(format!("column `{column}` of the job is missing"));
     }
-    faults.extend(input_faults(case, source));
+    faults.extend(input_faults(case, declared));
     faults
 }
 
-fn input_faults(case: &Case, source: &Source) -> Vec<String> {
+fn input_faults(case: &Case, source: &Declared<'_>) -> Vec<String> {
     let mut faults = Vec::new();
     for name in case.inputs.keys() {
         if !source.reads.iter().any(|read| read.name == name) {
             faults.push(format!("input `{name}` is not declared"));
         }
     }
-    for read in source.reads {
+    for read in &source.reads {
         let Some(input) = case.inputs.get(read.name) else {
             faults.push(format!("input `{}` is missing", read.name));
             continue;
@@ -149,11 +147,6 @@ fn requeue_faults(case: &Case, source: &Source, requeue: &Requeue) -> Vec<String
         }
     }
     faults
-}
-
-fn mapped_columns(table: &Table) -> Vec<&'static str> {
-    let optional = [table.job_type, table.progress, table.error];
-    [table.id, table.status, table.updated_at].into_iter().chain(optional.into_iter().flatten()).collect()
 }
 
 fn twice<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {

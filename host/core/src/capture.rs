@@ -1,0 +1,143 @@
+//! Which questions to handlers are kept, so that another build can be asked them later, and what of them is not.
+//!
+//! Only where the operator said so: a question holds the rows that a decision was made on. Columns that are named are replaced
+//! before anything leaves the process.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use crate::grants::plain;
+use crate::manifest::{HandlerManifest, Source};
+
+/// `[ledger] capture_inputs`, and what each `[handler.NAME]` says of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Captures {
+    /// Of handlers that say nothing of their own.
+    pub by_default: bool,
+    /// By domain.
+    pub handlers: BTreeMap<String, Capture>,
+}
+
+/// What one handler's settings say.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Capture {
+    /// `capture_inputs`.
+    pub inputs: Option<bool>,
+    /// `redact`: columns in SQL's notation, `"Table".column`.
+    pub redact: Vec<String>,
+}
+
+/// What stands for a text that is not kept.
+pub const REDACTED: &str = "redacted";
+
+/// The columns of one handler that are not kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Redaction(BTreeSet<String>);
+
+impl Captures {
+    /// What to take out of a handler's questions; `None` if they are not kept at all.
+    #[must_use]
+    pub fn of(&self, domain: &str) -> Option<Redaction> {
+        let own = self.handlers.get(domain);
+        let is_kept = own.and_then(|own| own.inputs).unwrap_or(self.by_default);
+        let columns = own.map(|own| own.redact.iter().map(|column| plain(column)).collect());
+        is_kept.then(|| Redaction(columns.unwrap_or_default()))
+    }
+}
+
+impl Redaction {
+    /// Whether everything is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A row of `table` without what is not kept. What is replaced stays of its kind, so that a handler can still read it:
+    /// NULL stays NULL, a number becomes 0, a number in a text `"0"`.
+    #[must_use]
+    pub fn row(&self, table: &str, mut row: Map<String, Value>) -> Map<String, Value> {
+        for (column, value) in &mut row {
+            if self.0.contains(&format!("{table}.{column}")) {
+                *value = replaced(value);
+            }
+        }
+        row
+    }
+}
+
+fn replaced(value: &Value) -> Value {
+    match value {
+        Value::Null => Value::Null,
+        Value::Bool(_) => Value::Bool(false),
+        Value::Number(_) => 0.into(),
+        Value::String(text) if text.parse::<f64>().is_ok() => "0".into(),
+        Value::String(_) => REDACTED.into(),
+        Value::Array(_) => Value::Array(vec![]),
+        Value::Object(_) => Value::Object(Map::new()),
+    }
+}
+
+/// The entries of `redact` that name no column the handler is ever shown: each is a slip that would keep what was not to be.
+#[must_use]
+pub fn without_effect(redact: &[String], manifest: &HandlerManifest) -> Vec<String> {
+    let shown: BTreeSet<String> = manifest.sources.iter().flat_map(shown_columns).collect();
+    redact.iter().filter(|column| !shown.contains(&plain(column))).cloned().collect()
+}
+
+fn shown_columns(source: &Source) -> Vec<String> {
+    let table = &source.table;
+    let optional = [&table.job_type, &table.progress, &table.error];
+    let mapped = [&table.id, &table.status, &table.updated_at].into_iter();
+    let job = mapped.chain(optional.into_iter().flatten()).chain(&table.extra_columns);
+    let job = job.map(|column| format!("{}.{column}", table.table));
+    let reads = source
+        .reads
+        .iter()
+        .flat_map(|read| read.columns.iter().map(|column| format!("{}.{column}", read.table)));
+    job.chain(reads).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures;
+    use crate::source::IdKind;
+
+    fn captures(by_default: bool, inputs: Option<bool>) -> Captures {
+        let redact = vec!["\"Video\".title".to_owned()];
+        Captures { by_default, handlers: [("video".to_owned(), Capture { inputs, redact })].into() }
+    }
+
+    #[test]
+    fn nothing_is_kept_unless_somebody_says_so() {
+        assert_eq!(Captures::default().of("video"), None);
+        assert_eq!(captures(false, None).of("video"), None);
+        assert_eq!(captures(true, Some(false)).of("video"), None);
+        assert!(captures(true, None).of("slides").is_some_and(|redaction| redaction.is_empty()));
+        assert!(captures(false, Some(true)).of("video").is_some_and(|redaction| !redaction.is_empty()));
+        assert_eq!(captures(false, Some(true)).of("slides"), None);
+    }
+
+    #[test]
+    fn a_redacted_value_is_gone_and_its_kind_stays() {
+        let names = ["a", "b", "c", "d"].map(|column| format!("\"Video\".{column}"));
+        let redaction = Redaction(names.iter().map(|name| plain(name)).collect());
+        let row =
+            serde_json::json!({ "a": "secret", "b": 7, "c": null, "d": "9007199254740993", "e": "kept" });
+        let Value::Object(row) = row else { unreachable!("an object was written") };
+        let kept = Value::Object(redaction.row("Video", row.clone()));
+        assert_eq!(kept, serde_json::json!({ "a": REDACTED, "b": 0, "c": null, "d": "0", "e": "kept" }));
+        assert_eq!(redaction.row("video", row.clone()), row, "another table's");
+    }
+
+    #[test]
+    fn an_entry_that_hides_nothing_is_found() {
+        let source = fixtures::source("Jobs", IdKind::Text, &[("q", "x-{id}")]).declared;
+        let id = format!("\"{}\".{}", source.table.table, source.table.id);
+        let manifest =
+            HandlerManifest { domain: "d".into(), description: String::new(), sources: vec![source] };
+        let slips = vec![id, "\"Jobs\".titel".to_owned(), "jobs.title".to_owned()];
+        assert_eq!(without_effect(&slips, &manifest), slips[1..]);
+    }
+}
