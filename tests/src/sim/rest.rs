@@ -10,11 +10,11 @@ use salvage::stop::stop;
 use salvage_core::report::{LeaseState, Report};
 use salvage_core::snapshot::State;
 
-use super::application::LOCK_TTL;
 use super::clock::{PAST, wall};
 use super::domains::QUEUES;
 use super::host::SimHost;
 use super::simulation::Simulation;
+use super::workers::LOCK_TTL;
 use super::world::World;
 
 /// After the last pass: long enough for what was put into `delayed` to be due.
