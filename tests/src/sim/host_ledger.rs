@@ -52,6 +52,8 @@ impl Ledger for SimHost {
     }
 
     async fn raise_fence(&self, scope: &str, pass_token: &str) -> Result<Fence, StoreFailure> {
+        // Who accepts begins anew with each lease: a look before that one counts for another.
+        self.world.borrow_mut().truths.begin_pass(self.process);
         // Writers hold the fence's row; whoever raises it waits for them, until PostgreSQL has ended them.
         let mut waited = Duration::ZERO;
         while !self.is_twin(Twin::NoFenceInPostgres) && self.world.borrow().is_fence_held(scope) {

@@ -83,7 +83,7 @@ impl Truths {
         self.alive.get(&process.slot) == Some(&process.start)
     }
 
-    /// Whether a process lives in a slot and has not looked at any queue.
+    /// Whether a process lives in a slot and has not looked at any queue yet.
     pub(super) fn is_about_to_look(&self, slot: usize) -> bool {
         let Some(start) = self.alive.get(&slot) else { return false };
         let pass = self.passes.get(&slot).filter(|(of, _)| of == start);

@@ -29,7 +29,7 @@ pub(super) async fn accept(host: &SimHost) -> bool {
     let scopes = host.world.borrow().scopes();
     let mut accepted = true;
     for scope in scopes {
-        accepted &= accept::accept(host, &scope, &queues).await.is_ok();
+        accepted = accepted && accept::accept(host, &scope, &queues).await.is_ok();
     }
     host.world.borrow_mut().tell(|| format!("operator: accepted: {accepted}"));
     accepted
