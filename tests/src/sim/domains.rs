@@ -57,6 +57,7 @@ pub(super) fn loaded() -> Vec<LoadedDomain> {
         },
         standing: Standing::Active,
         digest: "simulated".into(),
+        database_role: None,
     };
     names.into_iter().enumerate().map(domain).collect()
 }
@@ -71,6 +72,7 @@ pub(super) fn resolved(domains: &[LoadedDomain]) -> Vec<ResolvedSource> {
             types: ColumnTypes::default(),
             standing: domain.standing,
             component_digest: domain.digest.clone(),
+            database_role: None,
         };
         domain.manifest.sources.iter().map(source).collect::<Vec<_>>()
     };
