@@ -13,8 +13,9 @@ use super::clock::wall_ms;
 use super::domains::{QUEUES, source_of};
 use super::host::{Lost, SimHost};
 use super::oracle::Sender;
-use super::redis::{LeaseKey, Listed, PREFIX, ScriptTerms, slot};
+use super::redis::{LeaseKey, Listed, PREFIX, slot};
 use super::scheduler::Process;
+use super::script::ScriptTerms;
 use super::twins::Twin;
 use super::world::World;
 
@@ -202,7 +203,7 @@ impl World {
         for (name, states) in part {
             let mut reading = redis.queue(name).reading(ask.scope, ask.wanted.contains(name));
             // Long sorted sets are left out where nothing need be proven.
-            reading.ids.retain(|state, _| states.contains(state) && !(leaves_out && !state.is_list()));
+            reading.ids.retain(|state, _| states.contains(state) && (state.is_list() || !leaves_out));
             reading.lengths.retain(|state, _| states.contains(state));
             if let Some(token) = copies {
                 copied.extend(copy(&mut reading, name, token));

@@ -22,9 +22,9 @@
 //! |---|---|
 //! | [`scheduler`], [`clock`], [`random`] | what happens next, and when |
 //! | [`profile`], [`world`], [`domains`] | what a seed makes |
-//! | [`postgres`], [`records`], [`redis`] | the models |
-//! | [`host`], [`host_queues`], [`host_stores`] | the production ports on them, and what is lost on the way |
-//! | [`application`], [`disasters`] | who else acts |
+//! | [`postgres`], [`records`], [`redis`], [`script`] | the models |
+//! | [`host`], [`host_queues`], [`host_jobs`], [`host_ledger`] | the production ports on them, and what is lost on the way |
+//! | [`application`], [`workers`], [`disasters`] | who else acts |
 //! | [`simulation`], [`rest`] | the run, and what holds in the end |
 //! | [`model`] | the models without a history, for the contracts |
 //! | [`oracle`], [`twins`] | the promises, and passes that break them |
@@ -34,8 +34,9 @@ mod clock;
 mod disasters;
 mod domains;
 mod host;
+mod host_jobs;
+mod host_ledger;
 mod host_queues;
-mod host_stores;
 mod model;
 mod oracle;
 mod postgres;
@@ -45,14 +46,17 @@ mod records;
 mod redis;
 mod rest;
 mod scheduler;
+mod script;
 mod simulation;
+mod tally;
 mod twins;
+mod workers;
 mod world;
 
 pub use model::{Model, SimHost, on_model};
 pub use oracle::Violation;
+pub use tally::Tally;
 pub use twins::Twin;
-pub use world::Tally;
 
 use simulation::Simulation;
 use world::World;
