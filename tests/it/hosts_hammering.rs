@@ -49,6 +49,7 @@ async fn count(system: &System, query: &'static str) -> Result<usize> {
 }
 
 /// Lets so many hosts work until nothing is left to do.
+#[expect(clippy::print_stdout, reason = "a figure for whoever runs the test")]
 async fn hammer(hosts: usize) -> Result<()> {
     let orphans = match std::env::var(ORPHANS_VARIABLE) {
         Ok(set) => set.parse().context(ORPHANS_VARIABLE)?,
