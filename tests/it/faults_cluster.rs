@@ -25,10 +25,7 @@ async fn a_replica_that_the_cluster_promotes_goes_on_with_the_epoch() -> Result<
     let named = [(owner + 1) % 3, (owner + 2) % 3];
     let nodes = named.map(|node| &urls[node]);
     let lines = format!("mode = \"cluster\"\nnodes = {nodes:?}");
-    let world = World::calm(&prefix, &lines, &urls[owner]).await?;
-    // Only a second pass knows that the first one's nonce was written where it had looked.
-    world.system.pass().await?;
-    world.lose_and_find().await?;
+    let world = World::under(&prefix, &lines, &urls[owner]).await?;
     let began = epochs(&world.system).await?;
     let rows = Untouched::of(&world.system).await?;
     assert_eq!(cluster.command(owner, &["WAIT", "1", "30000"])?, "1");
