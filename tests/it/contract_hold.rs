@@ -276,7 +276,7 @@ async fn fences_keep_the_contract(bench: &impl Stale) -> Result<()> {
     assert!(is_fenced(port.hold(&sources[0], &act, &stale, &entry(&sources[0], &act)).await.err()));
     assert!(is_fenced(port.remember_queues(&[].into(), &stale).await.err()));
     assert!(is_fenced(port.intend("pass", &stale, &[]).await.err()));
-    assert!(is_fenced(port.record(&[], &stale).await.err()));
+    assert!(is_fenced(port.record(&[entry(&sources[0], &act)], &stale).await.err()));
     assert_eq!(bench.row().await?, before);
 
     let Hold::Held(held) = hold(port, &sources[0], &act, &fresh).await else { panic!("the row is free") };
