@@ -27,9 +27,9 @@ const SLACK: Duration = Duration::from_secs(10);
 pub(super) async fn accept(host: &SimHost) -> bool {
     let queues: BTreeSet<String> = QUEUES.map(str::to_owned).into();
     let scopes = host.world.borrow().scopes();
-    let mut accepted = true;
+    let (mut accepted, mut server) = (true, None);
     for scope in scopes {
-        accepted = accepted && accept::accept(host, &scope, &queues).await.is_ok();
+        accepted = accepted && accept::accept(host, &scope, &queues, &mut server).await.is_ok();
     }
     host.world.borrow_mut().tell(|| format!("operator: accepted: {accepted}"));
     accepted
