@@ -395,6 +395,8 @@ impl Queues for SimHost {
         let key = |queue: &String| (fence.scope.clone(), queue.clone());
         let nonces = marks.iter().map(|(queue, mark)| (key(queue), mark.nonce.clone()));
         self.marked.borrow_mut().extend(nonces);
+        // Who looks after that looks at what holds the mark.
+        self.world.borrow_mut().pass_of(self.process).is_looking = false;
         let (marks, fence) = (marks.clone(), fence.clone());
         self.send(move |world, _| world.mark_queues(&marks, &fence)).await?
     }
