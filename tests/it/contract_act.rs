@@ -150,7 +150,7 @@ async fn check(
     assert_eq!(after[QUEUE].retained, Vec::<String>::new(), "what was left over is replaced");
     let payload = bench.queues().payloads(QUEUE, &[ENTRY.to_owned()]).await.expect("payloads");
     assert_eq!(payload, [Some(r#"{"jobId":"1"}"#.to_owned())]);
-    let residues = bench.queues().residues(&[act.places.clone()]).await.expect("residues");
+    let residues = bench.queues().residues(std::slice::from_ref(&act.places)).await.expect("residues");
     assert_eq!(residues, [Residue::HashOnly], "the entry's own hash");
     let again = bench.queues().act(act, terms).await.expect("an answer");
     let present = ScriptAnswer::Present { queue: QUEUE.into(), state: "delayed".into() };

@@ -266,9 +266,9 @@ fn the_model_keeps_the_contract_of_holds() -> Result<()> {
 async fn fences_keep_the_contract(bench: &impl Stale) -> Result<()> {
     let (port, sources) = (bench.port(), bench.sources().await?);
     let act = act_for(port, &sources, &fail()).await?;
-    let stale = port.raise_fence("global", "stale").await?;
-    let other = port.raise_fence("slides", "other").await?;
-    let fresh = port.raise_fence("global", "fresh").await?;
+    let stale = port.raise_fence("slides", "stale").await?;
+    let other = port.raise_fence("exports", "other").await?;
+    let fresh = port.raise_fence("slides", "fresh").await?;
     assert_eq!((stale.generation, other.generation, fresh.generation), (1, 1, 2));
 
     let is_fenced = |failure: Option<StoreFailure>| matches!(failure, Some(StoreFailure::Fenced { ours: 1 }));
@@ -276,13 +276,13 @@ async fn fences_keep_the_contract(bench: &impl Stale) -> Result<()> {
     assert!(is_fenced(port.hold(&sources[0], &act, &stale, &entry(&sources[0], &act)).await.err()));
     assert!(is_fenced(port.remember_queues(&[].into(), &stale).await.err()));
     assert!(is_fenced(port.intend("pass", &stale, &[]).await.err()));
-    assert!(is_fenced(port.record(&[], &stale).await.err()));
+    assert!(is_fenced(port.record(&[entry(&sources[0], &act)], &stale).await.err()));
     assert_eq!(bench.row().await?, before);
 
     let Hold::Held(held) = hold(port, &sources[0], &act, &fresh).await else { panic!("the row is free") };
     let raised = std::cell::Cell::new(false);
     let raise = async {
-        let newest = port.raise_fence("global", "newest").await;
+        let newest = port.raise_fence("slides", "newest").await;
         raised.set(true);
         newest
     };

@@ -126,6 +126,7 @@ fn port_of(url: &str) -> Result<u16> {
 }
 
 /// Kills hosts over their message number `first` and every `step`-th after it, until a pass comes through.
+#[expect(clippy::print_stdout, reason = "a figure for whoever runs the test")]
 async fn check(kill: Kill, first: usize, step: usize) -> Result<()> {
     let (system, _folder) = with_slides().await?;
     let mut put_back = Vec::new();

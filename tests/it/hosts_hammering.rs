@@ -18,6 +18,9 @@ const ORPHANS_VARIABLE: &str = "SALVAGE_TEST_ORPHANS";
 /// A pass acts on one of so many orphans, so that the hosts take turns.
 const PASSES: usize = 7;
 
+/// Longer than such a pass, so that in between the others come.
+const INTERVAL: &str = "3s";
+
 /// Far longer than it takes on a slow machine.
 const WITHIN: Duration = Duration::from_secs(240);
 
@@ -46,6 +49,7 @@ async fn count(system: &System, query: &'static str) -> Result<usize> {
 }
 
 /// Lets so many hosts work until nothing is left to do.
+#[expect(clippy::print_stdout, reason = "a figure for whoever runs the test")]
 async fn hammer(hosts: usize) -> Result<()> {
     let orphans = match std::env::var(ORPHANS_VARIABLE) {
         Ok(set) => set.parse().context(ORPHANS_VARIABLE)?,
@@ -57,7 +61,7 @@ async fn hammer(hosts: usize) -> Result<()> {
     let mut hosts_running = Vec::new();
     for _ in 0..hosts {
         let mut command = system.salvage(&["run"])?;
-        command.env("SALVAGE_PASS__INTERVAL", "500ms").env("SALVAGE_PASS__ACTS_MAX", acts_max.to_string());
+        command.env("SALVAGE_PASS__INTERVAL", INTERVAL).env("SALVAGE_PASS__ACTS_MAX", acts_max.to_string());
         hosts_running.push(Running::start(&mut command)?);
     }
     let left = "SELECT count(*) FROM \"SlideJob\" WHERE status <> 'QUEUED'";

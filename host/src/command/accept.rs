@@ -29,12 +29,12 @@ pub async fn queues<O: Outside>(outside: &O, settings: &PassSettings, asked: &[S
     outside.ledger().check_schema().await?;
     let domains = outside.handlers().domains();
     let queues = chosen(asked, &domains)?;
-    let mut accepted = BTreeMap::new();
+    let (mut accepted, mut server) = (BTreeMap::new(), None);
     for scope in pass::scopes(outside, settings) {
         let declared = declared(&domains, |domain| scope.covers(&domain.manifest.domain));
         let queues: BTreeSet<String> = queues.intersection(&declared).cloned().collect();
         if !queues.is_empty() {
-            let now = accept(outside, &scope, &queues).await?;
+            let now = accept(outside, &scope, &queues, &mut server).await?;
             accepted.extend(queues.into_iter().map(|queue| (queue, now)));
         }
     }
@@ -47,19 +47,21 @@ pub async fn queues<O: Outside>(outside: &O, settings: &PassSettings, asked: &[S
     Ok(Exit::Done)
 }
 
-/// Accepts queues as they are, for one lease; returns when.
+/// Accepts queues as they are, for one lease; returns when. `server` is the run id of the Redis that is accepted, known from
+/// the first look on: whoever accepts has one in mind.
 ///
 /// # Errors
-/// If a store did not answer, or a queue changed meanwhile; then nothing is accepted.
+/// If a store did not answer, a queue changed meanwhile, or another Redis answers; then nothing is accepted.
 pub async fn accept<O: Outside>(
     outside: &O,
     scope: &Scope,
     queues: &BTreeSet<String>,
+    server: &mut Option<String>,
 ) -> Result<Timestamp, CommandError> {
     let (ledger, scope) = (outside.ledger(), scope.as_str());
     // A pass that is under way has judged by what was true before: it ends here, and the next one begins anew.
     let fence = ledger.raise_fence(scope, &outside.clock().token()).await?;
-    let snapshot = look(outside, scope, queues).await?;
+    let snapshot = look(outside, scope, queues, server).await?;
     let now = outside.jobs().now().await?;
     let before = ledger.queue_memories(scope, queues).await?;
     let marked = marked(&snapshot, &before, now, || outside.clock().token());
@@ -70,12 +72,7 @@ pub async fn accept<O: Outside>(
     };
     outside.queues().mark(&marked.iter().filter_map(mark).collect(), &fence).await?;
     // Looked at once more: what is accepted is what holds the nonce, and not what was there a moment before it.
-    let again = look(outside, scope, queues).await?;
-    if again.server.run_id != snapshot.server.run_id {
-        let why =
-            "another Redis answers than a moment ago, or it was restarted: nothing is accepted; try again";
-        return Err(CommandError::Unknown(why.to_owned()));
-    }
+    let again = look(outside, scope, queues, server).await?;
     ledger.remember_queues(&accepted(&again, &marked, now)?, &fence).await?;
     Ok(now)
 }
@@ -153,10 +150,15 @@ async fn look<O: Outside>(
     outside: &O,
     scope: &str,
     queues: &BTreeSet<String>,
+    server: &mut Option<String>,
 ) -> Result<Snapshot, CommandError> {
     let snapshot = outside.queues().snapshot(&Ask::guards(queues).of_scope(scope)).await?;
     if let Some(failure) = snapshot.server_fault() {
         return Err(failure.into());
+    }
+    if server.get_or_insert_with(|| snapshot.server.run_id.clone()) != &snapshot.server.run_id {
+        let why = "another Redis answers than a moment ago, or it was restarted: nothing more is accepted; try again";
+        return Err(CommandError::Unknown(why.to_owned()));
     }
     for (queue, reading) in &snapshot.queues {
         if let Some(flaw) = reading.flaws.iter().find(|flaw| !flaw.is_lack_of_trace()) {

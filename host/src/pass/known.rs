@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use salvage_core::epoch::{self, Continuity, QueueMemory, Trust};
+use salvage_core::lease::Fence;
 use salvage_core::outcome::Outcome;
 use salvage_core::scan::{ScanCounts, Unreadable};
 use salvage_core::sighting::QueueFailure;
@@ -12,7 +13,7 @@ use salvage_core::source::{ResolvedSource, Standing};
 
 use super::look::{Look, queue_names};
 use super::{Case, Pass, log_failure};
-use crate::ports::{Clock, Jobs, Ledger, Mark, Outside, Queues, StoreFailure};
+use crate::ports::{Ask, Clock, Jobs, Ledger, Mark, Outside, Queues, StoreFailure};
 
 /// The first look and what it means.
 pub(crate) struct Known {
@@ -154,16 +155,51 @@ impl<O: Outside> Pass<'_, O> {
         }
         known.memories.extend(changed);
         self.check_lease()?;
-        if let Some(licence) = &self.licence
-            && let Err(failure) = self.outside.queues().mark(&marks, &licence.fence).await
-        {
-            log_failure(
-                "the queues could not be marked, so no absence will be believed in this pass",
-                &failure,
-            );
-            known.look = Err(failure);
+        if let Some(licence) = &self.licence {
+            match self.outside.queues().mark(&marks, &licence.fence).await {
+                Ok(()) => self.confirm_first(&mut known, &marks, &licence.fence).await?,
+                Err(failure) => {
+                    log_failure(
+                        "the queues could not be marked, so no absence will be believed in this pass",
+                        &failure,
+                    );
+                    known.look = Err(failure);
+                }
+            }
         }
         Ok(known)
+    }
+
+    /// Where no nonce was found, the first one may have been written into whatever answered a moment after the look. If one
+    /// more look finds it on the server that was looked at, a restart keeps the epoch from now on; if not, the next pass
+    /// finds out.
+    async fn confirm_first(
+        &self,
+        known: &mut Known,
+        marks: &BTreeMap<String, Mark>,
+        fence: &Fence,
+    ) -> Result<(), StoreFailure> {
+        let first = marks.iter().filter(|(_, mark)| mark.found.is_none());
+        let first: BTreeSet<String> = first.map(|(queue, _)| queue.clone()).collect();
+        let Ok(look) = &known.look else { return Ok(()) };
+        if first.is_empty() {
+            return Ok(());
+        }
+        let ask = Ask::guards(&first).of_scope(self.scope.as_str());
+        let Ok(again) = self.outside.queues().snapshot(&ask).await else { return Ok(()) };
+        if again.server_fault().is_some() || again.server.run_id != look.snapshot.server.run_id {
+            return Ok(());
+        }
+        let mut confirmed = BTreeMap::new();
+        for (queue, reading) in again.queues {
+            let Some(memory) = known.memories.get_mut(&queue) else { continue };
+            if reading.nonce.is_some() && reading.nonce == memory.nonce_next {
+                memory.nonce = reading.nonce;
+                confirmed.insert(queue, memory.clone());
+            }
+        }
+        self.check_lease()?;
+        self.outside.ledger().remember_queues(&confirmed, fence).await
     }
 
     fn announce(

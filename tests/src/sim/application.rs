@@ -9,21 +9,14 @@ use std::time::Duration;
 
 use salvage_core::snapshot::State;
 
-use super::clock::wall_ms;
 use super::domains::{PARENT_BUSY, QUEUES, SOURCES};
 use super::postgres::{Holder, IDLE_MAX, Target};
-use super::redis::{Finished, Listed, slot};
+use super::redis::{Listed, slot};
 use super::scheduler::Deed;
-use super::world::{Run, World};
+use super::world::World;
 
 /// Jobs of one world.
 const JOBS_MAX: usize = 7;
-
-/// How long a worker's lock outlives it.
-pub(super) const LOCK_TTL: Duration = Duration::from_secs(30);
-
-/// A lock that is renewed for as long as its worker lives.
-const RENEWED: Duration = Duration::from_secs(1 << 40);
 
 /// No pass of a host that does not freeze for longer than its lease takes longer.
 const PASS_MAX: Duration = Duration::from_secs(900);
@@ -33,6 +26,9 @@ const LOCK_POLL: Duration = Duration::from_millis(50);
 
 /// No application waits longer than this for a lock of ours, whoever it has to queue behind.
 const WAIT_MAX: Duration = IDLE_MAX.saturating_mul(3);
+
+/// What a writer makes of a job's row.
+type RowWrite = Box<dyn FnOnce(&mut World, usize)>;
 
 /// What the application may do next; the more often it stands here, the more often it is chosen.
 const MOVES: [fn(&mut World, usize); 33] = [
@@ -111,7 +107,7 @@ impl World {
     }
 
     /// Where the job's entries are: queue, state, entry id.
-    fn entries(&self, job: usize) -> Vec<(usize, State, String)> {
+    pub(super) fn entries(&self, job: usize) -> Vec<(usize, State, String)> {
         let mut found = vec![];
         for (index, name) in QUEUES.iter().enumerate() {
             let Some(queue) = self.redis.queues.get(*name) else { continue };
@@ -122,135 +118,10 @@ impl World {
     }
 
     /// An entry that no worker has.
-    fn idle_entry(&mut self, job: usize) -> Option<(usize, State, String)> {
+    pub(super) fn idle_entry(&mut self, job: usize) -> Option<(usize, State, String)> {
         let mut entries = self.entries(job);
         entries.retain(|(_, state, _)| *state != State::Active);
         (!entries.is_empty()).then(|| entries.swap_remove(self.random.below(entries.len())))
-    }
-
-    /// A worker takes the job's entry.
-    pub(super) fn take(&mut self, job: usize) {
-        let Some((index, state, id)) = self.idle_entry(job) else { return };
-        let now = self.now();
-        let queue = self.redis.queue(QUEUES[index]);
-        let is_due = queue.states[slot(state)].iter().any(|it| it.id == id && it.due <= now);
-        let is_takeable = match state {
-            State::Waiting | State::Prioritized => !queue.is_paused,
-            State::Delayed => is_due && !queue.is_paused,
-            State::Paused | State::WaitingChildren | State::Active => false,
-        };
-        if !is_takeable || !queue.hashes.contains_key(&id) || self.jobs[job].run.is_some() {
-            return;
-        }
-        let listed = queue.unlist(&id).expect("just found");
-        queue.list(State::Active, listed);
-        queue.locks.insert(id.clone(), RENEWED);
-        self.tell(|| format!("worker: took {id}"));
-        self.jobs[job].run = Some(Run { queue: index, entry: id, has_begun: false });
-    }
-
-    fn begin_run(&mut self, job: usize) {
-        let Some(run) = &mut self.jobs[job].run else { return };
-        if !run.has_begun {
-            run.has_begun = true;
-            self.write_status(job, &["QUEUED", "PROCESSING"], "PROCESSING");
-        }
-    }
-
-    /// Some writers of progress leave `updatedAt` as it is.
-    fn progress(&mut self, job: usize) {
-        if self.jobs[job].run.as_ref().is_some_and(|run| run.has_begun) {
-            let is_timed = self.random.coin();
-            self.write_row(
-                job,
-                Box::new(move |world, job| {
-                    let (now, wall) = (world.now(), world.wall_of_application());
-                    let row = world.row_mut(job);
-                    row.progress += 1;
-                    if is_timed {
-                        (row.updated, row.written) = (wall, now);
-                    }
-                }),
-            );
-        }
-    }
-
-    /// The row says COMPLETED before the queue does.
-    fn finish_row_first(&mut self, job: usize) {
-        if self.jobs[job].run.is_some() {
-            self.write_status(job, &["QUEUED", "PROCESSING", "FAILED"], "COMPLETED");
-            let gap = self.random.ms(0..2_000);
-            self.deed_after(gap, Box::new(move |world| world.leave_queue(job, false)));
-        }
-    }
-
-    /// The queue is done with the job before its row says so; perhaps another process writes the row, from an event.
-    fn finish_queue_first(&mut self, job: usize) {
-        if !self.is_in_hand(job) || !self.may_hand_over(job) {
-            return;
-        }
-        self.leave_queue(job, false);
-        self.hand_over(
-            job,
-            Box::new(move |world| {
-                world.write_status(job, &["QUEUED", "PROCESSING"], "COMPLETED");
-            }),
-        );
-    }
-
-    /// An attempt failed, and another comes later.
-    fn retry_later(&mut self, job: usize) {
-        let Some(run) = self.jobs[job].run.take() else { return };
-        let due = self.now() + self.random.ms(5_000..900_000);
-        let queue = self.redis.queue(QUEUES[run.queue]);
-        queue.locks.remove(&run.entry);
-        if let Some(listed) = queue.unlist(&run.entry) {
-            queue.list(State::Delayed, Listed { due, ..listed });
-        }
-        self.tell(|| format!("worker: {} is tried again later", run.entry));
-    }
-
-    /// The last attempt failed.
-    fn fail_for_good(&mut self, job: usize) {
-        if !self.is_in_hand(job) || !self.may_hand_over(job) {
-            return;
-        }
-        self.leave_queue(job, true);
-        self.hand_over(
-            job,
-            Box::new(move |world| {
-                world.write_status(job, &["QUEUED", "PROCESSING"], "FAILED");
-            }),
-        );
-    }
-
-    /// The worker is killed. Its lock runs out by itself.
-    fn die(&mut self, job: usize) {
-        let Some(run) = self.jobs[job].run.take() else { return };
-        let until = self.now() + LOCK_TTL;
-        if let Some(lock) = self.redis.queue(QUEUES[run.queue]).locks.get_mut(&run.entry) {
-            *lock = until;
-        }
-        self.tell(|| format!("worker: died with {}", run.entry));
-    }
-
-    /// `BullMQ` finds an active entry without a lock: it goes back, or has failed once too often, and no row is told.
-    fn notice_stalled(&mut self, job: usize) {
-        let now = self.now();
-        for (index, state, id) in self.entries(job) {
-            let queue = self.redis.queue(QUEUES[index]);
-            if state != State::Active || queue.locks.get(&id).is_some_and(|until| *until > now) {
-                continue;
-            }
-            let listed = queue.unlist(&id).expect("just found");
-            if self.random.coin() {
-                let state = if queue.is_paused { State::Paused } else { State::Waiting };
-                queue.list(state, listed);
-            } else {
-                queue.finished.insert(id.clone(), Finished { at_ms: wall_ms(now), is_failed: true });
-            }
-            self.tell(|| format!("queue: {id} had stalled"));
-        }
     }
 
     /// An admin removes the entry, or an eviction, or whatever it was. A worker that has it runs on.
@@ -451,35 +322,7 @@ impl World {
         self.tell(|| format!("admin: {name} was paused or resumed"));
     }
 
-    /// The queue is done with the job that its worker has.
-    fn leave_queue(&mut self, job: usize, is_failed: bool) {
-        let Some(run) = self.jobs[job].run.take() else { return };
-        let (now, is_retained) = (self.now(), is_failed || self.random.coin());
-        let queue = self.redis.queue(QUEUES[run.queue]);
-        queue.locks.remove(&run.entry);
-        if queue.find(&run.entry) == Some(State::Active) {
-            queue.unlist(&run.entry);
-            if is_retained {
-                queue.finished.insert(run.entry.clone(), Finished { at_ms: wall_ms(now), is_failed });
-            } else {
-                queue.hashes.remove(&run.entry);
-            }
-        }
-        self.tell(|| format!("worker: {} has left its queue", run.entry));
-        self.note_presence();
-    }
-
-    /// Whether a worker runs the job and the queue knows of it: an entry that was removed leaves its worker behind, of which
-    /// nobody can know.
-    fn is_in_hand(&self, job: usize) -> bool {
-        let is_active = |run: &Run| {
-            let queue = self.redis.queues.get(QUEUES[run.queue]);
-            queue.is_some_and(|queue| queue.find(&run.entry) == Some(State::Active))
-        };
-        self.jobs[job].run.as_ref().is_some_and(is_active)
-    }
-
-    fn may_hand_over(&self, job: usize) -> bool {
+    pub(super) fn may_hand_over(&self, job: usize) -> bool {
         let of = &self.jobs[job];
         of.handed_over_since.is_none() && of.next_handover <= self.now()
     }
@@ -490,7 +333,7 @@ impl World {
     }
 
     /// The job is between two stores, or two queues, until `finish` is done.
-    fn hand_over(&mut self, job: usize, finish: Deed) {
+    pub(super) fn hand_over(&mut self, job: usize, finish: Deed) {
         let (now, id) = (self.now(), self.jobs[job].id.clone());
         self.tell(|| format!("application: {id} is being handed over"));
         self.jobs[job].handed_over_since = Some(now);
@@ -516,7 +359,7 @@ impl World {
         );
     }
 
-    fn write_row(&mut self, job: usize, write: Box<dyn FnOnce(&mut Self, usize)>) {
+    pub(super) fn write_row(&mut self, job: usize, write: RowWrite) {
         let (source, id, now) = (self.jobs[job].source, self.jobs[job].id.clone(), self.now());
         let target = Target::Job(source, id.clone());
         self.when_free(
@@ -533,7 +376,7 @@ impl World {
         );
     }
 
-    fn row_mut(&mut self, job: usize) -> &mut super::postgres::Row {
+    pub(super) fn row_mut(&mut self, job: usize) -> &mut super::postgres::Row {
         let of = &self.jobs[job];
         self.postgres.tables[of.source].get_mut(&of.id).expect("looked for before")
     }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use salvage_core::snapshot::State;
 
-use super::application::LOCK_TTL;
 use super::domains::QUEUES;
 use super::redis::{Listed, Queue, SimRedis};
 use super::scheduler::Event;
+use super::workers::LOCK_TTL;
 use super::world::{Dump, World};
 
 /// Dumps that are kept.

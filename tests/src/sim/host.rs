@@ -109,45 +109,50 @@ impl SimHost {
         effect: impl FnOnce(&mut World, bool) -> T + 'static,
     ) -> Result<T, Lost> {
         self.commands.set(self.commands.get() + 1);
+        let fate = self.world.borrow_mut().fate();
+        if fate == Some(Lost::Refused) {
+            self.travel().await;
+            return Err(Lost::Refused);
+        }
         let gate = Gate::new(self.process);
         let reply = Rc::new(RefCell::new(None));
-        {
-            let mut world = self.world.borrow_mut();
-            let fate = world.fate();
-            if fate == Some(Lost::Refused) {
-                drop(world);
-                self.travel().await;
-                return Err(Lost::Refused);
-            }
-            let is_request_lost = fate.is_some() && world.random.permille(300);
-            let is_reply_lost = fate.is_some() && world.random.coin();
-            let latency = match fate {
-                None => world.latency(),
-                Some(_) => world.random.ms(0..8_000),
-            };
-            let back = world.latency();
-            if !is_request_lost {
-                let (gate, reply) = (Rc::clone(&gate), Rc::clone(&reply));
-                let arrival = move |world: &mut World| {
-                    let is_waited_for = !gate.is_open() && world.truths.is_alive(gate.process);
-                    let answer = effect(world, is_waited_for);
-                    if !is_reply_lost {
-                        reply.replace(Some(answer));
-                        world.after(back, Event::Open(gate));
-                    }
-                };
-                world.after(latency, Event::Arrive(self.process, Box::new(arrival)));
-            }
-            if is_request_lost || is_reply_lost || latency + back >= REPLY_TIMEOUT {
-                world.after(REPLY_TIMEOUT, Event::Open(Rc::clone(&gate)));
-            }
-        }
+        self.world.borrow_mut().dispatch(&gate, &reply, fate.is_some(), effect);
         gate.passed().await;
         reply.take().ok_or(Lost::NoReply)
     }
 }
 
 impl World {
+    /// Sends a write on its way, and its reply back; either may be late or lost if `is_disturbed`.
+    fn dispatch<T: 'static>(
+        &mut self,
+        gate: &Rc<Gate>,
+        reply: &Rc<RefCell<Option<T>>>,
+        is_disturbed: bool,
+        effect: impl FnOnce(&mut Self, bool) -> T + 'static,
+    ) {
+        let is_request_lost = is_disturbed && self.random.permille(300);
+        let is_reply_lost = is_disturbed && self.random.coin();
+        let latency = if is_disturbed { self.random.ms(0..8_000) } else { self.latency() };
+        let back = self.latency();
+        if is_request_lost || is_reply_lost || latency + back >= REPLY_TIMEOUT {
+            self.after(REPLY_TIMEOUT, Event::Open(Rc::clone(gate)));
+        }
+        if is_request_lost {
+            return;
+        }
+        let (gate, reply, sender) = (Rc::clone(gate), Rc::clone(reply), gate.process);
+        let arrival = move |world: &mut Self| {
+            let is_waited_for = !gate.is_open() && world.truths.is_alive(sender);
+            let answer = effect(world, is_waited_for);
+            if !is_reply_lost {
+                reply.replace(Some(answer));
+                world.after(back, Event::Open(gate));
+            }
+        };
+        self.after(latency, Event::Arrive(sender, Box::new(arrival)));
+    }
+
     /// How long a message takes; seldom long.
     pub(super) fn latency(&mut self) -> Duration {
         if !self.is_calm && self.random.permille(20) {

@@ -13,8 +13,9 @@ use super::clock::wall_ms;
 use super::domains::{QUEUES, source_of};
 use super::host::{Lost, SimHost};
 use super::oracle::Sender;
-use super::redis::{LeaseKey, Listed, PREFIX, ScriptTerms, slot};
+use super::redis::{LeaseKey, Listed, PREFIX, slot};
 use super::scheduler::Process;
+use super::script::ScriptTerms;
 use super::twins::Twin;
 use super::world::World;
 
@@ -202,7 +203,7 @@ impl World {
         for (name, states) in part {
             let mut reading = redis.queue(name).reading(ask.scope, ask.wanted.contains(name));
             // Long sorted sets are left out where nothing need be proven.
-            reading.ids.retain(|state, _| states.contains(state) && !(leaves_out && !state.is_list()));
+            reading.ids.retain(|state, _| states.contains(state) && (state.is_list() || !leaves_out));
             reading.lengths.retain(|state, _| states.contains(state));
             if let Some(token) = copies {
                 copied.extend(copy(&mut reading, name, token));
@@ -394,6 +395,8 @@ impl Queues for SimHost {
         let key = |queue: &String| (fence.scope.clone(), queue.clone());
         let nonces = marks.iter().map(|(queue, mark)| (key(queue), mark.nonce.clone()));
         self.marked.borrow_mut().extend(nonces);
+        // Who looks after that looks at what holds the mark.
+        self.world.borrow_mut().pass_of(self.process).is_looking = false;
         let (marks, fence) = (marks.clone(), fence.clone());
         self.send(move |world, _| world.mark_queues(&marks, &fence)).await?
     }

@@ -4,7 +4,7 @@
 //! which of those who are ready goes next, how long each message takes, which of them is lost, who dies or freezes and when,
 //! what becomes of Redis. The hosts run `salvage::schedule` and `salvage::pass` as they are in production, over the same
 //! ports; only what is behind the ports is a model. Every effect of a host is checked against the truth, which only the
-//! simulation knows ([`oracle`]); then the world comes to rest, and everything must be right within two passes ([`rest`]).
+//! simulation knows (`oracle`); then the world comes to rest, and everything must be right within two passes (`rest`).
 //!
 //! ```text
 //!  seed ─▶ profile, world ─▶ events: a message arrives · a host goes on · the application moves · a disaster
@@ -20,22 +20,23 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | [`scheduler`], [`clock`], [`random`] | what happens next, and when |
-//! | [`profile`], [`world`], [`domains`] | what a seed makes |
-//! | [`postgres`], [`records`], [`redis`] | the models |
-//! | [`host`], [`host_queues`], [`host_stores`] | the production ports on them, and what is lost on the way |
-//! | [`application`], [`disasters`] | who else acts |
-//! | [`simulation`], [`rest`] | the run, and what holds in the end |
-//! | [`model`] | the models without a history, for the contracts |
-//! | [`oracle`], [`twins`] | the promises, and passes that break them |
+//! | `scheduler`, `clock`, `random` | what happens next, and when |
+//! | `profile`, `world`, `domains` | what a seed makes |
+//! | `postgres`, `records`, `redis`, `script` | the models |
+//! | `host`, `host_queues`, `host_jobs`, `host_ledger` | the production ports on them, and what is lost on the way |
+//! | `application`, `workers`, `disasters` | who else acts |
+//! | `simulation`, `rest` | the run, and what holds in the end |
+//! | `model` | the models without a history, for the contracts |
+//! | `oracle`, `twins` | the promises, and passes that break them |
 
 mod application;
 mod clock;
 mod disasters;
 mod domains;
 mod host;
+mod host_jobs;
+mod host_ledger;
 mod host_queues;
-mod host_stores;
 mod model;
 mod oracle;
 mod postgres;
@@ -45,14 +46,17 @@ mod records;
 mod redis;
 mod rest;
 mod scheduler;
+mod script;
 mod simulation;
+mod tally;
 mod twins;
+mod workers;
 mod world;
 
 pub use model::{Model, SimHost, on_model};
 pub use oracle::Violation;
+pub use tally::Tally;
 pub use twins::Twin;
-pub use world::Tally;
 
 use simulation::Simulation;
 use world::World;

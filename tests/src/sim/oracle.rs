@@ -83,7 +83,7 @@ impl Truths {
         self.alive.get(&process.slot) == Some(&process.start)
     }
 
-    /// Whether a process lives in a slot and has not looked at any queue.
+    /// Whether a process lives in a slot and has not looked at any queue yet.
     pub(super) fn is_about_to_look(&self, slot: usize) -> bool {
         let Some(start) = self.alive.get(&slot) else { return false };
         let pass = self.passes.get(&slot).filter(|(of, _)| of == start);
@@ -215,10 +215,9 @@ impl World {
     fn check_epoch(&mut self, source: usize, id: &str, act: &Act, scope: &str) {
         let written = self.postgres.row(source, id).filter(|row| row.has_token(&act.candidate.token));
         let Some(written) = written.map(|row| row.written) else { return };
-        for queue in 0..QUEUES.len() {
+        for (queue, name) in QUEUES.iter().enumerate() {
             let lost_at = self.truths.lost_at[queue];
             if self.truths.waits(scope, queue) && lost_at.is_some_and(|lost_at| written <= lost_at) {
-                let name = QUEUES[queue];
                 self.violated(9, || {
                     format!("job {id} was acted on though {name} lost data after its row was written")
                 });

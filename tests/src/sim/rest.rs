@@ -10,11 +10,11 @@ use salvage::stop::stop;
 use salvage_core::report::{LeaseState, Report};
 use salvage_core::snapshot::State;
 
-use super::application::LOCK_TTL;
 use super::clock::{PAST, wall};
 use super::domains::QUEUES;
 use super::host::SimHost;
 use super::simulation::Simulation;
+use super::workers::LOCK_TTL;
 use super::world::World;
 
 /// After the last pass: long enough for what was put into `delayed` to be due.
@@ -27,9 +27,9 @@ const SLACK: Duration = Duration::from_secs(10);
 pub(super) async fn accept(host: &SimHost) -> bool {
     let queues: BTreeSet<String> = QUEUES.map(str::to_owned).into();
     let scopes = host.world.borrow().scopes();
-    let mut accepted = true;
+    let (mut accepted, mut server) = (true, None);
     for scope in scopes {
-        accepted &= accept::accept(host, &scope, &queues).await.is_ok();
+        accepted = accepted && accept::accept(host, &scope, &queues, &mut server).await.is_ok();
     }
     host.world.borrow_mut().tell(|| format!("operator: accepted: {accepted}"));
     accepted

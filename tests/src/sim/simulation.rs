@@ -109,7 +109,8 @@ impl Simulation {
                     (world.is_calm, world.wrong_redis.is_some())
                 };
                 // An operator accepts no Redis that is not theirs.
-                if !is_calm && !(is_astray && slot == self.operator()) {
+                let is_misled = is_astray && slot == self.operator();
+                if !is_calm && !is_misled {
                     self.start(slot);
                 }
             }

@@ -1,4 +1,4 @@
-//! Chance that a seed repeats: SplitMix64, which is small, even, and not for secrets.
+//! Chance that a seed repeats: `SplitMix64`, which is small, even, and not for secrets.
 
 use std::ops::Range;
 use std::time::Duration;

@@ -4,7 +4,7 @@
 //! The application enqueues and its workers work all the while. A seeded order of disasters goes over all of them, and takes
 //! entries out of their queues: that makes the orphans. When it ends, everybody is brought back, and the hosts have time
 //! until nothing changes any more. Then every job must be COMPLETED, FAILED with a true reason, or QUEUED with an entry.
-//! What that means exactly is in [`audit`]; what can happen, in [`chaos`].
+//! What that means exactly is in [`mod@audit`]; what can happen, in [`mod@chaos`].
 
 mod audit;
 mod chance;
