@@ -258,7 +258,7 @@ async fn handler_check_tells_a_newcomer_what_it_declares() -> Result<()> {
         tables = ['"SlideJob"']
         queues = ['slide-export', 'slide-generation']
         read = ['"SlideDeck"(id, status, title)']
-        parents = ['"SlideDeck"."updatedAt"', '"SlideDeck".error', '"SlideDeck".status']
+        parents = ['"SlideDeck".status']
         "#);
     });
     let json = salvage(&system, &["handler", "check", "slides.wasm", "--json"])?.ended_with(0)?.json()?;

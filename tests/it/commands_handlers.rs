@@ -160,7 +160,7 @@ async fn grants_that_are_added_are_in_force_from_the_next_pass_on() -> Result<()
     assert_eq!(SlideJob::read(host.system.db.pool(), "s1").await?.expect("the row").status, "PROCESSING");
 
     let grants = "[handler.slides.grants]\ntables = ['\"SlideJob\"']\nqueues = ['slide-export', 'slide-generation']\n\
-        read = ['\"SlideDeck\"(id, status, title)']\nparents = ['\"SlideDeck\".\"updatedAt\"', '\"SlideDeck\".error', '\"SlideDeck\".status']\n";
+        read = ['\"SlideDeck\"(id, status, title)']\nparents = ['\"SlideDeck\".status']\n";
     std::fs::write(&file, format!("{before}{grants}"))?;
     host.process.says("the settings of handlers changed; they are in force from the next pass on", 1).await?;
     host.process.says("handler is loaded and serves from the next pass on", 1).await?;

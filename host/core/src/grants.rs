@@ -15,6 +15,10 @@ pub enum GrantsMode {
     Declared,
 }
 
+/// Columns that come along with a granted status column. A manifest that names another column for its error, such as the
+/// title, must not overwrite it by a grant that speaks of a status.
+pub const NOTES: [&str; 3] = ["error", "updatedAt", "updated_at"];
+
 /// `[handler.NAME.grants]`, in SQL's notation for names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grants {
@@ -24,7 +28,8 @@ pub struct Grants {
     pub queues: Vec<String>,
     /// Readable columns, e.g. `"SlideDeck"(id, status)`.
     pub read: Vec<String>,
-    /// Columns of parents that may be written, e.g. `"SlideDeck".status`.
+    /// Status columns of parents that may be changed, e.g. `"SlideDeck".status`. With the status may be written what is by
+    /// its name nothing but a note about it ([`NOTES`]); every other column that a change writes is listed as well.
     pub parents: Vec<String>,
 }
 
@@ -89,7 +94,7 @@ pub fn needed(manifest: &HandlerManifest) -> Grants {
         }
         for change in parent_changes(source) {
             let table = quote_table(&change.table);
-            parents.extend(change.written().map(|column| format!("{table}.{}", quote(column))));
+            parents.extend(to_be_granted(change).map(|column| format!("{table}.{}", quote(column))));
         }
     }
     let columns = |(table, columns): (String, BTreeSet<String>)| {
@@ -101,6 +106,10 @@ pub fn needed(manifest: &HandlerManifest) -> Grants {
         read: read.into_iter().map(columns).collect(),
         parents: parents.into_iter().collect(),
     }
+}
+
+fn to_be_granted(change: &ParentChange) -> impl Iterator<Item = &String> {
+    change.written().filter(|column| **column == change.status_column || !NOTES.contains(&column.as_str()))
 }
 
 fn parent_changes(source: &Source) -> impl Iterator<Item = &ParentChange> {
@@ -190,35 +199,37 @@ mod tests {
     }
 
     #[test]
-    fn every_column_that_a_parent_change_writes_is_to_be_granted() {
+    fn a_granted_status_brings_its_notes_along_and_no_other_column() {
         let mut source =
             crate::fixtures::source("generation", crate::source::IdKind::Text, &[("q", "{id}")]).declared;
-        source.job_types[0].on_fail = Some(ParentChange {
+        let of_deck = |error: &str, updated_at: &str| ParentChange {
             table: "SlideDeck".into(),
             key: "id".into(),
             job_column: "deckId".into(),
             status_column: "status".into(),
             from: vec!["GENERATING".into()],
             to: "FAILED".into(),
-            error: Some("error".into()),
-            updated_at: Some("updatedAt".into()),
-        });
-        let manifest =
-            HandlerManifest { domain: "slides".into(), description: String::new(), sources: vec![source] };
-        let all = needed(&manifest);
-        assert_eq!(
-            all.parents,
-            ["\"SlideDeck\".\"updatedAt\"", "\"SlideDeck\".error", "\"SlideDeck\".status"]
-        );
-        let standing = |parents: &[String]| {
-            let grants = Grants { parents: parents.to_vec(), ..all.clone() };
-            standing(GrantsMode::Listed, Some(&grants), &manifest).map_err(|refused| refused.missing)
+            error: Some(error.into()),
+            updated_at: Some(updated_at.into()),
         };
-        assert_eq!(standing(&all.parents), Ok(Standing::Active));
-        assert_eq!(
-            standing(&all.parents[2..]),
-            Err(vec!["parents = ['\"SlideDeck\".\"updatedAt\"', '\"SlideDeck\".error']".to_owned()])
-        );
+        let mut missing = |error: &str, updated_at: &str, parents: &[&str]| {
+            source.job_types[0].on_fail = Some(of_deck(error, updated_at));
+            let manifest = HandlerManifest {
+                domain: "slides".into(),
+                description: String::new(),
+                sources: vec![source.clone()],
+            };
+            let parents = parents.iter().map(|&parent| parent.to_owned()).collect();
+            let grants = Grants { parents, ..needed(&manifest) };
+            standing(GrantsMode::Listed, Some(&grants), &manifest)
+                .map_or_else(|refused| refused.missing.join("\n"), |_| String::new())
+        };
+        let status = "\"SlideDeck\".status";
+        assert_eq!(missing("error", "updatedAt", &[status]), "");
+        assert_eq!(missing("error", "updated_at", &[]), "parents = ['\"SlideDeck\".status']");
+        assert_eq!(missing("title", "updatedAt", &[status]), "parents = ['\"SlideDeck\".title']");
+        assert_eq!(missing("error", "publishedAt", &[status]), "parents = ['\"SlideDeck\".\"publishedAt\"']");
+        assert_eq!(missing("title", "updatedAt", &[status, "\"SlideDeck\".title"]), "");
     }
 
     #[test]

@@ -23,7 +23,7 @@ const GRANTS: &str = r#"
 tables = ['"SlideJob"']
 queues = ["slide-generation", "slide-export"]
 read = ['"SlideDeck"(id, title, status)']
-parents = ['"SlideDeck".status', '"SlideDeck".error', '"SlideDeck"."updatedAt"']
+parents = ['"SlideDeck".status']
 
 [handler.video-composition.grants]
 tables = ['"VideoJob"', 'narration_jobs']
@@ -32,7 +32,7 @@ read = [
     '"Video"(id, title, status)',
     '"VideoTrack"("videoId", position, id, kind, "sourceUrl", "startMs", "endMs")',
 ]
-parents = ['"Video".status', '"Video".narration_status', '"Video".error', '"Video"."updatedAt"']
+parents = ['"Video".status', '"Video".narration_status']
 
 [handler.exports.grants]
 tables = ['"SlideExportJob"', '"VideoExportJob"']

@@ -49,6 +49,8 @@ pub(super) struct Facts {
     pub(super) entries: BTreeMap<Key, usize>,
     /// Those among them that are due only long after the soak.
     pub(super) for_later: BTreeSet<Key>,
+    /// Jobs with an entry that BullMQ does not try again.
+    pub(super) given_up: BTreeSet<Key>,
     pub(super) runs: Vec<Run>,
     pub(super) stories: Vec<Story>,
     /// Jobs whose entry was lost on purpose.
@@ -146,8 +148,9 @@ fn failed_truly(row: &Row, facts: &Facts) -> Result<(), String> {
     let runs = || facts.runs.iter().filter(|run| run.key == row.key);
     let was_cut_short = runs().next().is_some() && runs().all(|run| !run.is_completed);
     // A worker that met a PostgreSQL that was down could not even note that it ran: then BullMQ's own word tells.
-    let was_given_up = reason.contains("its last attempt failed:");
-    if !facts.lost.contains(&row.key) && !was_cut_short && !was_given_up {
+    let had_something_happen =
+        facts.lost.contains(&row.key) || facts.given_up.contains(&row.key) || was_cut_short;
+    if !had_something_happen {
         return Err(format!("is FAILED ({reason:?}), and nothing had happened to it"));
     }
     let can_be_begun_again = ["GENERATION", "OUTLINE", "COMPOSITION"].contains(&row.kind.as_str());
@@ -229,9 +232,9 @@ mod tests {
         check(&facts, &["does not hold its reason"]);
         facts.stories = vec![story("fail", Some("because"))];
         check(&facts, &["nothing had happened"]);
-        let given_up = "because (its last attempt failed: connect ECONNREFUSED)";
-        let told = Facts { stories: vec![story("fail", Some(given_up))], ..Facts::default() };
-        check(&Facts { rows: vec![row("PDF", "FAILED", Some(given_up))], ..told }, &[]);
+        facts.given_up.insert(key());
+        check(&facts, &[]);
+        facts.given_up.clear();
         facts.lost.insert(key());
         check(&facts, &[]);
         facts.rows = vec![row("OUTLINE", "FAILED", Some("because"))];

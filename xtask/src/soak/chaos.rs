@@ -4,7 +4,7 @@ use super::audit::Key;
 use super::chance::Chance;
 use super::crew::Crew;
 use super::hosts::Hosts;
-use super::queue::{Entry, LOSE_ACTIVE_LUA, LOSE_WAITING_LUA};
+use super::queue::{Entry, LIVE, LOSE_ACTIVE_LUA, LOSE_WAITING_LUA};
 use super::world::World;
 use crate::demo::application::Table;
 use anyhow::{Context, Result};
@@ -201,7 +201,7 @@ impl<'a> Chaos<'a> {
 
     /// Of what waits or is due in all queues, some at random; of some the hash stays.
     fn lose_entries(&mut self) -> Result<u64> {
-        let mut waiting: Vec<Entry> = self.world.entries()?;
+        let mut waiting: Vec<Entry> = self.world.entries(LIVE)?;
         waiting.retain(|entry| ["wait", "delayed"].contains(&entry.state.as_str()));
         let mut lost = 0;
         for _ in 0..=self.chance.below(LOST_MAX) {

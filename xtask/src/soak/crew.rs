@@ -37,9 +37,10 @@ impl Crew {
             );
             // BullMQ runs a job again whose worker it thinks dead; the application does not begin again what has ended.
             let on_start = format!("{} AND status IN ('QUEUED', 'PROCESSING')", table.on_start());
+            // Its latest run only: an earlier one of the same worker's, of another entry, may have failed.
             let run_ends = format!(
-                "WITH run AS (UPDATE soak.runs SET completed_at = clock_timestamp() WHERE worker = '{name}' \
-                 AND source = '{source}' AND job = $1::text AND completed_at IS NULL), "
+                "WITH run AS (UPDATE soak.runs SET completed_at = clock_timestamp() WHERE id = (SELECT max(id) \
+                 FROM soak.runs WHERE worker = '{name}' AND source = '{source}' AND job = $1::text)), "
             );
             let how = json!({
                 "queue": queue, "concurrency": 3, "delayMs": WORK_MS, "lockDurationMs": LOCK_MS,

@@ -2,7 +2,7 @@
 
 use super::audit::{Facts, Key, Row, Run, Story};
 use super::chaos::source_of;
-use super::queue::Entry;
+use super::queue::{Entry, GIVEN_UP, LIVE};
 use super::world::World;
 use crate::demo::application::{Shape, Table};
 use anyhow::{Context, Result};
@@ -17,9 +17,10 @@ const FAR: Duration = Duration::from_secs(3_600);
 pub(super) fn read(world: &World, lost: &BTreeSet<Key>, doubled: &BTreeSet<Key>) -> Result<Facts> {
     let mut facts = Facts { lost: lost.clone(), doubled: doubled.clone(), ..Facts::default() };
     facts.rows = rows(world)?;
-    let entries = world.entries()?;
+    let entries = world.entries(LIVE)?;
     facts.entries = counted(&entries);
     facts.for_later = for_later(&entries)?;
+    facts.given_up = world.entries(GIVEN_UP)?.iter().map(key_of).collect();
     let runs = "SELECT json_build_object('source', source, 'job', job, 'made', entry -> 'madeAt', 'number', id, \
          'ours', NOT (entry -> 'data' ? 'by'), 'completed', completed_at IS NOT NULL) FROM soak.runs ORDER BY id";
     facts.runs = objects(world, runs, |run| {

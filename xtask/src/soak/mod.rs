@@ -147,7 +147,7 @@ fn go_wrong(
 }
 
 fn look_for_doubles(world: &World, doubled: &mut BTreeSet<Key>) -> Result<()> {
-    let twice = facts::counted(&world.entries()?).into_iter().filter(|(_, count)| *count > 1);
+    let twice = facts::counted(&world.entries(queue::LIVE)?).into_iter().filter(|(_, count)| *count > 1);
     doubled.extend(twice.map(|(key, _)| key));
     Ok(())
 }

@@ -1,7 +1,14 @@
 //! Looking into BullMQ's keys, and taking entries out of them, each at one instant.
 
-/// Lists what waits, runs or is due. Arguments: the queues. One line an entry, its fields separated by tabs: queue, state,
-/// entry id, `data.jobId`, and of a delayed one BullMQ's score, from which it is told when it is due.
+/// The states of an entry that is still to run, or runs.
+pub(super) const LIVE: &str = "wait,paused,active,delayed,prioritized,waiting-children";
+
+/// The state of an entry that BullMQ does not try again.
+pub(super) const GIVEN_UP: &str = "failed";
+
+/// Lists the entries in these states. Arguments: the states, with commas between them, and the queues. One line an entry,
+/// its fields separated by tabs: queue, state, entry id, `data.jobId`, and in a sorted set BullMQ's score, from which of a
+/// delayed one it is told when it is due.
 pub(super) const ENTRIES_LUA: &str = r"
 local found = {}
 local function add(queue, state, id, score)
@@ -11,13 +18,16 @@ local function add(queue, state, id, score)
     found[#found + 1] = table.concat({queue, state, id, job, score}, '\t')
   end
 end
-for _, queue in ipairs(ARGV) do
-  for _, state in ipairs({'wait', 'paused', 'active'}) do
-    for _, id in ipairs(redis.call('LRANGE', 'bull:' .. queue .. ':' .. state, 0, -1)) do add(queue, state, id, '') end
-  end
-  for _, state in ipairs({'delayed', 'prioritized', 'waiting-children'}) do
-    local pairs = redis.call('ZRANGE', 'bull:' .. queue .. ':' .. state, 0, -1, 'WITHSCORES')
-    for at = 1, #pairs, 2 do add(queue, state, pairs[at], pairs[at + 1]) end
+for state in string.gmatch(ARGV[1], '[^,]+') do
+  for at = 2, #ARGV do
+    local queue = ARGV[at]
+    local key = 'bull:' .. queue .. ':' .. state
+    if redis.call('TYPE', key).ok == 'list' then
+      for _, id in ipairs(redis.call('LRANGE', key, 0, -1)) do add(queue, state, id, '') end
+    else
+      local pairs = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
+      for pair = 1, #pairs, 2 do add(queue, state, pairs[pair], pairs[pair + 1]) end
+    end
   end
 end
 return found";

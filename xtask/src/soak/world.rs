@@ -1,6 +1,6 @@
 //! The servers, the application's tables, and what the soak itself records beside them.
 
-use super::queue::ENTRIES_LUA;
+use super::queue::{ENTRIES_LUA, Entry};
 use crate::demo::application::Table;
 use crate::paths;
 use anyhow::{Context, Result};
@@ -77,12 +77,12 @@ impl World {
         psql(&self.database, &["--command", statement])
     }
 
-    /// Every live entry of every queue, at one instant.
-    pub(super) fn entries(&self) -> Result<Vec<super::queue::Entry>> {
+    /// Every entry in these states of every queue, at one instant.
+    pub(super) fn entries(&self, states: &str) -> Result<Vec<Entry>> {
         let queues = Table::ALL.map(|table| table.shape().queue);
-        let mut words = vec!["EVAL", ENTRIES_LUA, "0"];
+        let mut words = vec!["EVAL", ENTRIES_LUA, "0", states];
         words.extend(queues);
         let listed = self.redis.command(&words).context("listing the entries")?;
-        Ok(listed.lines().filter_map(super::queue::Entry::parse).collect())
+        Ok(listed.lines().filter_map(Entry::parse).collect())
     }
 }
