@@ -52,7 +52,7 @@ async fn what_the_database_lacks_is_named_and_ends_with_1() -> Result<()> {
     tables = ['"SlideJob"']
     queues = ['slide-export', 'slide-generation']
     read = ['"SlideDeck"(id, status, title)']
-    parents = ['"SlideDeck"."updatedAt"', '"SlideDeck".error', '"SlideDeck".status']
+    parents = ['"SlideDeck".status']
     "#);
     let json =
         against(&desk, db.url(), &["handler", "check", "slides.wasm", "--json"])?.ended_with(1)?.json()?;
