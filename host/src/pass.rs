@@ -42,6 +42,7 @@ use salvage_core::report::{LeaseState, Report};
 use salvage_core::settings::PassSettings;
 use salvage_core::sighting::{QueueFailure, Sighting};
 use salvage_core::storm;
+use salvage_core::usage::Usage;
 
 pub use look::queue_names;
 
@@ -68,7 +69,7 @@ pub(crate) struct Case {
     /// What the host will do, if it was decided.
     ruling: Option<Ruling>,
     inputs_digest: Option<String>,
-    decide_took: Option<Duration>,
+    usage: Option<Usage>,
     is_confirmed: bool,
     /// What is remembered of an earlier rejection of its change.
     parked: Option<Parked>,
@@ -93,7 +94,7 @@ impl Case {
             decision,
             ruling: None,
             inputs_digest: None,
-            decide_took: None,
+            usage: None,
             is_confirmed: false,
             parked: None,
             outcome: None,

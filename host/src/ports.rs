@@ -20,6 +20,7 @@ use salvage_core::sighting::{QueueFailure, Residue};
 use salvage_core::snapshot::{IdsCopy, IdsPage, Snapshot, Stalled, State};
 use salvage_core::source::{ResolvedSource, SourceName, Standing};
 use salvage_core::storm::Storm;
+use salvage_core::usage::Usage;
 
 /// Everything a pass needs of the outside, under one name.
 pub trait Outside {
@@ -750,13 +751,13 @@ pub enum HandlerFault {
     NotLoaded(String),
 }
 
-/// A decision and how long it took.
+/// A decision and what it took.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// What the handler answered.
     pub decision: Result<Decision, HandlerFault>,
-    /// Run time.
-    pub took: Duration,
+    /// What the call used; `None` if there was none.
+    pub usage: Option<Usage>,
 }
 
 /// The domains' components.

@@ -123,6 +123,7 @@ async fn explain_tells_a_story_by_full_and_by_bare_name() -> Result<()> {
         (r"xmin \d+", "xmin [xmin]"),
         (r"(sha256|run|replication) [0-9a-f]{12}", "$1 [12 digits]"),
         (r#"prefix "\w+""#, r#"prefix "[prefix]""#),
+        (r"used \d+\.\d of 100 ms, \d\.\d of", "used [some] of 100 ms, [some] of"),
     ]}, {
         assert_snapshot!(full.stdout, @r#"
         slides/generation s1, [time], generation 2
@@ -136,6 +137,7 @@ async fn explain_tells_a_story_by_full_and_by_bare_name() -> Result<()> {
           evidence  queue slide-export: 0 scheduled ids, counter 100; epoch since [time] (nonce kept)
           evidence  queue slide-generation: 0 scheduled ids, counter 100; epoch since [time] (nonce kept)
           evidence  payloads: 0 read, 0 foreign, 0 departed, 0 unreadable
+          evidence  the handler's call used [some] of 100 ms, [some] of 64 MiB of memory, 0.1 of 1024 KiB of output, 0.0 of 64 KiB of log
         "#);
     });
     let story = salvage(&system, &["explain", "generation", "s1", "--json"])?.ended_with(0)?.json()?;

@@ -334,7 +334,7 @@ impl Handlers for Bare {
     }
 
     async fn decide(&self, _: &Question<'_>) -> Answer {
-        Answer { decision: Ok(Decision::Fail("It cannot be rebuilt.".to_owned())), took: Duration::ZERO }
+        Answer { decision: Ok(Decision::Fail("It cannot be rebuilt.".to_owned())), usage: None }
     }
 }
 

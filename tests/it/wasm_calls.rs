@@ -36,7 +36,9 @@ async fn an_endless_loop_ends_at_its_limit() {
     let registry = hostile_within(&Limits::default()).await;
     let answer = Orphan::new(&registry, "hostile", "loop").ask(&registry).await;
     assert_eq!(answer.decision, Err(HandlerFault::Timeout { limit_ms: 100 }));
-    assert!(answer.took >= Duration::from_millis(100), "it has its budget: {:?}", answer.took);
+    let usage = answer.usage.expect("it was called");
+    assert_eq!(usage.run_time_us.limit, 100_000);
+    assert!(usage.run_time_us.used >= 100_000, "it has its budget: {usage:?}");
     assert_eq!(ask(&registry, "1").await, held("job 1"), "the next call is not harmed");
 }
 
@@ -53,7 +55,7 @@ async fn a_neighbour_of_an_endless_loop_keeps_its_full_budget() {
     let work = |count: u64| Orphan::new(&registry, "hostile", &format!("work:{count}"));
     let mut count = 1 << 20;
     let alone = loop {
-        let took = work(count).ask(&registry).await.took;
+        let took = work(count).ask(&registry).await.usage.expect("it was called").took();
         if took > Duration::from_millis(50) {
             break took;
         }
@@ -100,6 +102,25 @@ async fn memory_without_end_is_refused_with_wish_and_limit() {
     };
     assert!(wanted > 1 << 30, "an answer of 1 GiB: {wanted}");
     assert_eq!(ask(&registry, &format!("grow:{}", 40 * MIB)).await, held("41943040"));
+}
+
+/// What is kept of a call beside its decision.
+#[tokio::test]
+async fn a_call_tells_what_it_used_of_each_limit_and_what_it_wanted_beyond() {
+    let registry = unhurried().await;
+    let usage = async |id: &str| {
+        Orphan::new(&registry, "hostile", id).ask(&registry).await.usage.expect("it was called")
+    };
+    let modest = usage("1").await;
+    assert_eq!([modest.memory.limit, modest.output.limit, modest.log.limit], [64 * MIB, MIB, MIB / 16]);
+    assert!(modest.memory.used > MIB && modest.memory.used < 4 * MIB, "{modest:?}");
+    assert_eq!((modest.output.used, modest.log.used), ("job 1".len() as u64, 0));
+    let greedy = usage("grow-forever").await;
+    assert!(greedy.memory.used > greedy.memory.limit, "{greedy:?}");
+    let answered = usage(&format!("answer:{}", 2 * MIB)).await;
+    assert!(answered.output.used >= 2 * MIB, "{answered:?}");
+    let flood = usage(&format!("log:{MIB}")).await;
+    assert!(flood.log.used > flood.log.limit, "{flood:?}");
 }
 
 #[tokio::test]

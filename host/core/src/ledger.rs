@@ -10,6 +10,7 @@ use crate::epoch::{Continuity, QueueMemory};
 use crate::scan::{ScanCounts, Unreadable};
 use crate::snapshot::{Flaw, QueueReading, Server, Snapshot};
 use crate::source::SourceName;
+use crate::usage::Usage;
 
 /// Of a nonce's 32 random digits: enough to tell one from another.
 const NONCE_DIGITS: usize = 8;
@@ -70,6 +71,8 @@ pub struct Evidence {
     pub scan: Option<ScanCounts>,
     /// Whether a second look confirmed it.
     pub second_look: bool,
+    /// What the handler's call used of its limits; `None` if it was not called.
+    pub usage: Option<Usage>,
 }
 
 /// What was known of one queue.

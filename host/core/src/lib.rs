@@ -40,3 +40,4 @@ pub mod snapshot;
 pub mod source;
 pub mod stages;
 pub mod storm;
+pub mod usage;

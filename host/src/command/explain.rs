@@ -156,7 +156,24 @@ fn evidence(of: &Value) -> Vec<String> {
             count("unreadable")
         ));
     }
+    lines.extend(used(&of["usage"]));
     lines
+}
+
+/// What the handler's call used of its limits, if it was called.
+fn used(usage: &Value) -> Option<String> {
+    let of_limit = |name: &str, unit: f64| {
+        let number = |key: &str| Some(usage[name][key].as_f64()? / unit);
+        Some(format!("{:.1} of {:.0}", number("used")?, number("limit")?))
+    };
+    let (ms, kib, mib) = (1e3, 1024.0, 1024.0 * 1024.0);
+    Some(format!(
+        "the handler's call used {} ms, {} MiB of memory, {} KiB of output, {} KiB of log",
+        of_limit("run-time-us", ms)?,
+        of_limit("memory", mib)?,
+        of_limit("output", kib)?,
+        of_limit("log", kib)?
+    ))
 }
 
 /// What a queue held.

@@ -102,7 +102,7 @@ impl<O: Outside> Pass<'_, O> {
         let question = Question { candidate: &case.candidate, source, inputs, residue, recoveries };
         let answer = self.outside.handlers().decide(&question).await;
         keeping.add(&question, &answer);
-        let Answer { decision, took } = answer;
+        let Answer { decision, usage } = answer;
         let circumstances = Circumstances {
             candidate: &case.candidate,
             source: &source.declared,
@@ -116,7 +116,7 @@ impl<O: Outside> Pass<'_, O> {
                 .map(|input| input.name.as_str()),
         };
         let ruling = decision.map(|decision| decision::rule(decision, &circumstances, self.settings));
-        case.decide_took = Some(took);
+        case.usage = usage;
         case.inputs_digest = Some(inputs.digest.clone());
         match ruling {
             Ok(ruling) => {

@@ -66,7 +66,7 @@ impl<O: Outside> Pass<'_, O> {
             decision_reason: case.decision.reason.clone(),
             outcome: outcome.map(|outcome| outcome.word().to_owned()),
             outcome_why: outcome.and_then(Outcome::why).map(str::to_owned),
-            decide_us: case.decide_took.map(|took| u64::try_from(took.as_micros()).unwrap_or(u64::MAX)),
+            decide_us: case.usage.map(|usage| usage.run_time_us.used),
         }
     }
 
@@ -79,6 +79,7 @@ impl<O: Outside> Pass<'_, O> {
             queues: rules.map(|rule| (rule.name.clone(), queue_evidence(&rule.name, known, look))).collect(),
             scan: known.scan,
             second_look: case.is_confirmed,
+            usage: case.usage,
             ..Evidence::default()
         };
         match look {

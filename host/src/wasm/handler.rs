@@ -90,19 +90,23 @@ impl Handler {
         let _call = self.turn().await;
         let began = MachineClock.now();
         let mut store = self.store();
+        let mut answered = 0;
         let called = self.within_limits(async {
             let instance = self.pre.instantiate_async(&mut store).await?;
             let answer = instance.salvage_handler_domain().call_decide(&mut store, job, &inputs).await?;
             let (bytes, limit) = (convert::answer_bytes(&answer), self.limits.output);
+            answered = bytes;
             if bytes > limit { Err(OverOutput { bytes, limit }.into()) } else { Ok(answer) }
         });
         let decided = called.await;
+        let took = MachineClock.now().saturating_sub(began);
         let decision = match self.settle(decided, &store) {
             Ok(Ok(decision)) => Ok(convert::decision(decision)),
             Ok(Err(text)) => Err(HandlerFault::Error(shorten(&text))),
             Err(fault) => Err(fault),
         };
-        (Answer { decision, took: MachineClock.now().saturating_sub(began) }, store)
+        let usage = store.data().usage(took, answered, &self.limits);
+        (Answer { decision, usage: Some(usage) }, store)
     }
 
     async fn turn(&self) -> tokio::sync::SemaphorePermit<'_> {

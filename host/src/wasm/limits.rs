@@ -65,17 +65,25 @@ pub(super) struct MemoryLimiter {
     used: u64,
     /// What the last permitted growth added, should it fail after all.
     added: u64,
+    /// The most that was asked for, whether it was given or not.
+    wanted_most: u64,
 }
 
 impl MemoryLimiter {
     pub(super) const fn new(limit: u64) -> Self {
-        Self { limit, used: 0, added: 0 }
+        Self { limit, used: 0, added: 0, wanted_most: 0 }
+    }
+
+    /// The most bytes that were asked for, whether they were given or not.
+    pub(super) const fn wanted_most(&self) -> u64 {
+        self.wanted_most
     }
 
     /// An error and not `false`: the guest would see `false` as a failed growth and trap somewhere, for some reason of its
     /// own, and the outcome would no longer say what it wanted.
     fn grow(&mut self, added: u64) -> wasmtime::Result<bool> {
         let wanted = self.used.saturating_add(added);
+        self.wanted_most = self.wanted_most.max(wanted);
         if wanted > self.limit {
             return Err(OverMemory { wanted, limit: self.limit }.into());
         }

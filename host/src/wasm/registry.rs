@@ -1,7 +1,6 @@
 //! The handlers that serve, and what became of each file.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::engine::Runtime;
 use super::handler::Handler;
@@ -161,7 +160,7 @@ impl Handlers for Registry {
 
     async fn decide(&self, question: &Question<'_>) -> Answer {
         let (domain, id) = (&question.source.name.domain, &question.candidate.token.id);
-        let not_asked = |fault| Answer { decision: Err(fault), took: Duration::ZERO };
+        let not_asked = |fault| Answer { decision: Err(fault), usage: None };
         let Some(serving) = self.serving.iter().find(|serving| serving.domain.manifest.domain == *domain)
         else {
             return not_asked(HandlerFault::NotLoaded(domain.clone()));

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use salvage_core::usage::{Spent, Usage};
 use tokio::io::AsyncWrite;
 use wasmtime::component::{Linker, ResourceTable, WasmStr};
 use wasmtime::{Engine, Store, StoreContextMut, UpdateDeadline};
@@ -58,7 +59,7 @@ pub(super) fn open(engine: &Engine, name: &Arc<str>, limits: &Limits) -> Store<S
         wasi: empty_world(&stdout, &stderr),
         table,
         memory: MemoryLimiter::new(limits.memory),
-        log: Log { name: Arc::clone(name), left: limits.log, dropped: 0 },
+        log: Log { name: Arc::clone(name), used: 0, left: limits.log, dropped: 0 },
         stdout,
         stderr,
     };
@@ -221,6 +222,8 @@ impl OutputStream for Written {
 /// The handler's lines in the host's log.
 pub(super) struct Log {
     name: Arc<str>,
+    /// Bytes, those that were dropped included.
+    used: u64,
     left: u64,
     dropped: u64,
 }
@@ -238,6 +241,7 @@ pub(super) fn add_host_log(linker: &mut Linker<State>) -> wasmtime::Result<()> {
             };
             let log = &mut store.data_mut().log;
             log.dropped = log.dropped.saturating_add((whole - kept) as u64);
+            log.used = log.used.saturating_add(whole as u64);
             // What comes after a line that was cut would be read as its end.
             log.left = if kept < whole { 0 } else { log.left - kept as u64 };
             log.write(level, &line);
@@ -265,6 +269,18 @@ impl Log {
 }
 
 impl State {
+    /// What the call has used: `took`, and `answered` bytes of answer.
+    pub(super) fn usage(&self, took: Duration, answered: u64, limits: &Limits) -> Usage {
+        let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let written = self.stdout.bytes().max(self.stderr.bytes());
+        Usage {
+            run_time_us: Spent { used: micros(took), limit: micros(limits.run_time) },
+            memory: Spent { used: self.memory.wanted_most(), limit: limits.memory },
+            output: Spent { used: answered.max(written), limit: limits.output },
+            log: Spent { used: self.log.used, limit: limits.log },
+        }
+    }
+
     /// Says once what was dropped.
     pub(super) fn report_dropped(&self) {
         let name = &*self.log.name;

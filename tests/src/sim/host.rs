@@ -252,6 +252,6 @@ impl Handlers for SimHost {
         } else {
             Ok(domains::decide(source, &candidate.job_type, &candidate.token.id))
         };
-        Answer { decision, took: DECIDE_TIME }
+        Answer { decision, usage: None }
     }
 }

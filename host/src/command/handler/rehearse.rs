@@ -153,7 +153,12 @@ fn judge(
     } else {
         Some(Failure::NothingExpected(decided.text()))
     };
-    Verdict { decided: Some(decided), fuel: counted.fuel, took: answer.took, failure }
+    Verdict {
+        decided: Some(decided),
+        fuel: counted.fuel,
+        took: answer.usage.map_or(Duration::ZERO, |usage| usage.took()),
+        failure,
+    }
 }
 
 /// One of two calls that ran into the time limit says nothing about the decision.
@@ -195,7 +200,7 @@ mod tests {
         fn answer(&self, how: fn(&str) -> Result<Decision, HandlerFault>, question: &Question<'_>) -> Answer {
             let id = &question.candidate.token.id;
             self.asked.borrow_mut().push(id.clone());
-            Answer { decision: how(id), took: Duration::ZERO }
+            Answer { decision: how(id), usage: None }
         }
     }
 
