@@ -1,7 +1,7 @@
 //! What all handlers of a process share: the compiler, the clock that interrupts them, and what they may import.
 //!
 //! **Interruption.** Compiled code checks a counter, the engine's epoch, at every loop and call. A thread of the operating
-//! system raises it every [`TICK`]; as a task of the async runtime it would never run once spinning guests hold all
+//! system raises it every [`TICK`](super::ticks::TICK) while a call is under way; as a task of the async runtime it would never run once spinning guests hold all
 //! worker threads. At each tick a guest yields to its neighbours, and past its budget it ends (see [`super::store`]).
 //!
 //! **Allocation on demand, not pooled.** A pool saves 3.5 of about 70 µs for a call, and asks in return that somebody
@@ -11,20 +11,16 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use wasmtime::component::{Component, Linker};
-use wasmtime::{Config, Engine, EngineWeak, WasmBacktraceDetails};
+use wasmtime::{Config, Engine, WasmBacktraceDetails};
 
 use super::cache::Cache;
 use super::check::Contract;
 use super::contract::TYPES;
 use super::store::State;
-
-/// Between two ticks of the epoch.
-pub(super) const TICK: Duration = Duration::from_millis(10);
+use super::ticks::{Ticking, Ticks};
 
 /// Most calls at once. Times [`super::Limits::memory`], the most memory all guests together can hold; more would not be
 /// faster, since a call waits for nothing but the processor.
@@ -41,9 +37,16 @@ struct Shared {
     engine: Engine,
     linker: Linker<State>,
     calls: Semaphore,
+    ticks: Ticks,
     contract: Contract,
     cache: Option<Cache>,
     counts_fuel: bool,
+}
+
+/// A call's turn: one of [`CALLS_MAX`], with the clock running.
+pub(super) struct Turn<'r> {
+    _ticking: Ticking<'r>,
+    _permit: SemaphorePermit<'r>,
 }
 
 /// The engine does not work on this machine.
@@ -86,11 +89,11 @@ impl Runtime {
         let refused = |error: wasmtime::Error| EngineFault::Config(error.to_string());
         let engine = Engine::new(config).map_err(refused)?;
         let linker = linker(&engine).map_err(refused)?;
-        start_ticks(engine.weak()).map_err(EngineFault::Ticker)?;
+        let ticks = Ticks::start(engine.weak()).map_err(EngineFault::Ticker)?;
         let calls = Semaphore::new(CALLS_MAX as usize);
         let cache = cache_dir.map(|folder| Cache::new(folder, &engine));
         let contract = Contract::v0_1();
-        Ok(Self(Arc::new(Shared { engine, linker, calls, contract, cache, counts_fuel })))
+        Ok(Self(Arc::new(Shared { engine, linker, calls, ticks, contract, cache, counts_fuel })))
     }
 
     /// Compiles a component, or finds it compiled. Blocks, for up to seconds.
@@ -112,8 +115,10 @@ impl Runtime {
         &self.0.linker
     }
 
-    pub(super) fn calls(&self) -> &Semaphore {
-        &self.0.calls
+    /// Waits for the turn of one more call, which lasts as long as what is returned.
+    pub(super) async fn turn(&self) -> Turn<'_> {
+        let permit = self.0.calls.acquire().await.expect("the semaphore is never closed");
+        Turn { _ticking: self.0.ticks.for_a_call(), _permit: permit }
     }
 
     pub(super) fn counts_fuel(&self) -> bool {
@@ -150,18 +155,4 @@ fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
     // Types only; there is nothing to offer but the name.
     linker.instance(TYPES)?;
     Ok(linker)
-}
-
-/// The thread holds the engine weakly and ends with it.
-fn start_ticks(engine: EngineWeak) -> std::io::Result<()> {
-    let tick = move || {
-        loop {
-            thread::sleep(TICK);
-            match engine.upgrade() {
-                Some(engine) => engine.increment_epoch(),
-                None => break,
-            }
-        }
-    };
-    thread::Builder::new().name("handler-ticks".to_owned()).spawn(tick).map(drop)
 }

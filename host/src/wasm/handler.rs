@@ -53,7 +53,7 @@ impl Handler {
     /// # Errors
     /// How it ended.
     pub(super) async fn try_instance(&self) -> Result<(), HandlerFault> {
-        let _call = self.turn().await;
+        let _call = self.runtime.turn().await;
         let mut store = self.store();
         let began =
             self.within_limits(async { self.pre.instantiate_async(&mut store).await.map(drop) }).await;
@@ -65,7 +65,7 @@ impl Handler {
     /// # Errors
     /// How it ended.
     pub(super) async fn describe(&self) -> Result<contract::HandlerManifest, HandlerFault> {
-        let _call = self.turn().await;
+        let _call = self.runtime.turn().await;
         let mut store = self.store();
         let called = self.within_limits(async {
             let instance = self.pre.instantiate_async(&mut store).await?;
@@ -87,7 +87,7 @@ impl Handler {
         let updated_at = convert::updated_at(question);
         let rows = convert::rows(question);
         let (job, inputs) = (convert::job(question, &updated_at), convert::inputs(question, &rows));
-        let _call = self.turn().await;
+        let _call = self.runtime.turn().await;
         let began = MachineClock.now();
         let mut store = self.store();
         let mut answered = 0;
@@ -107,10 +107,6 @@ impl Handler {
         };
         let usage = store.data().usage(took, answered, &self.limits);
         (Answer { decision, usage: Some(usage) }, store)
-    }
-
-    async fn turn(&self) -> tokio::sync::SemaphorePermit<'_> {
-        self.runtime.calls().acquire().await.expect("the semaphore is never closed")
     }
 
     fn store(&self) -> Store<State> {

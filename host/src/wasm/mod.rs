@@ -38,6 +38,7 @@ mod state;
 mod status;
 mod store;
 mod terms;
+mod ticks;
 
 pub use check::Misfit;
 pub use engine::{EngineFault, Runtime};

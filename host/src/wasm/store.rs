@@ -18,8 +18,8 @@ use wasmtime_wasi::{
 };
 
 use super::contract::{HOST_LOG, Level};
-use super::engine::TICK;
 use super::limits::{Limits, MemoryLimiter, OverOutput, OverTime};
+use super::ticks::TICK;
 
 /// The last bytes of stderr that are kept: a panic's message is its end.
 const STDERR_KEPT_BYTES: usize = 4 * 1024;
