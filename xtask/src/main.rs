@@ -1,7 +1,7 @@
 //! Set-up, build, demo and test of the whole house in one place: `cargo xtask …`.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to the terminal")]
 
-mod bench_snapshot;
+mod bench;
 mod build;
 mod demo;
 mod install;
@@ -30,8 +30,8 @@ enum Task {
     Build(build::Options),
     /// Show on real BullMQ queues and workers what Salvage does, and check that it did
     Demo,
-    /// Measure what each way of taking a snapshot costs Redis, its other clients and the host
-    BenchSnapshot(bench_snapshot::Options),
+    /// Measure Salvage against the procedure it replaces and against the least its reads can cost
+    Bench(bench::Options),
     /// Set up, check format and lints, build, and run every test against private servers
     Test(test::Options),
 }
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         Task::Setup => setup::run(),
         Task::Build(options) => build::run(&options),
         Task::Demo => demo::run(),
-        Task::BenchSnapshot(options) => bench_snapshot::run(&options),
+        Task::Bench(options) => bench::run(&options),
         Task::Test(options) => test::run(&options),
     };
     match done {
