@@ -16,9 +16,6 @@ const PONG: &[u8] = b"+PONG\r\n";
 /// Between a PONG and the next PING.
 const PING_EVERY: Duration = Duration::from_millis(1);
 
-/// How long an idle Redis is watched to learn what watching costs.
-const CALIBRATION: Duration = Duration::from_secs(1);
-
 /// Counters of a Redis server, or the difference of two readings.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Usage {
@@ -56,16 +53,6 @@ impl Usage {
             reads: self.reads - other.reads,
             bytes_in: self.bytes_in - other.bytes_in,
             bytes_out: self.bytes_out - other.bytes_out,
-        }
-    }
-
-    fn times(self, factor: f64) -> Self {
-        Self {
-            cpu_ms: self.cpu_ms * factor,
-            commands: self.commands * factor,
-            reads: self.reads * factor,
-            bytes_in: self.bytes_in * factor,
-            bytes_out: self.bytes_out * factor,
         }
     }
 
@@ -135,55 +122,49 @@ impl Waits {
     pub(crate) fn bytes(&self) -> f64 {
         (self.0.len() * PONG.len()) as f64
     }
-
-    fn count(&self) -> f64 {
-        self.0.len() as f64
-    }
 }
 
-/// What a run cost Redis, without what measuring it cost.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct Measured {
-    pub(crate) usage: Usage,
-    pub(crate) stall_ms: f64,
-    pub(crate) stall_p99_ms: f64,
+/// How a run is looked at: what it costs, or what others wait meanwhile. Not both at once, because the prober costs Redis
+/// as much as a small look does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Meter {
+    /// Of the server's counters; what reading them once adds to them.
+    Usage(Usage),
+    /// Of another client's waits.
+    Stall,
 }
 
-/// Takes off what the measuring itself costs a server.
-pub(crate) struct Meter {
-    /// Of each PING.
-    per_ping: Usage,
+/// What one run showed.
+pub(crate) enum Seen {
+    Usage(Usage),
+    Stall(Waits),
 }
 
 impl Meter {
-    /// Watches the idle server for a second.
-    pub(crate) fn calibrated(redis: &Redis) -> Result<Self> {
-        let (waits, raw, ()) = watch(redis, || {
-            thread::sleep(CALIBRATION);
-            Ok(())
-        })?;
-        Ok(Self { per_ping: raw.times(1.0 / waits.count()) })
+    /// For a server's counters.
+    pub(crate) fn of_usage(redis: &Redis) -> Result<Self> {
+        // The first one also pays for whatever the first INFO pays for.
+        Usage::of(redis)?;
+        let before = Usage::of(redis)?;
+        Ok(Self::Usage(Usage::of(redis)?.minus(before)))
     }
 
-    /// Runs `work` beside the prober.
-    pub(crate) fn measure<T>(
-        &self,
-        redis: &Redis,
-        work: impl FnOnce() -> Result<T>,
-    ) -> Result<(Measured, T)> {
-        let (waits, raw, done) = watch(redis, work)?;
-        let usage = raw.minus(self.per_ping.times(waits.count())).at_least_zero();
-        Ok((Measured { usage, stall_ms: waits.longest_ms(), stall_p99_ms: waits.p99_ms() }, done))
+    pub(crate) fn measure<T>(self, redis: &Redis, work: impl FnOnce() -> Result<T>) -> Result<(Seen, T)> {
+        match self {
+            Self::Usage(own) => {
+                let before = Usage::of(redis)?;
+                let done = work()?;
+                let used = Usage::of(redis)?.minus(before).minus(own).at_least_zero();
+                Ok((Seen::Usage(used), done))
+            }
+            Self::Stall => {
+                let prober = Prober::start(redis)?;
+                let done = work();
+                let waits = prober.stop()?;
+                Ok((Seen::Stall(waits), done?))
+            }
+        }
     }
-}
-
-fn watch<T>(redis: &Redis, work: impl FnOnce() -> Result<T>) -> Result<(Waits, Usage, T)> {
-    let before = Usage::of(redis)?;
-    let prober = Prober::start(redis)?;
-    let done = work();
-    let waits = prober.stop()?;
-    let after = Usage::of(redis)?;
-    Ok((waits, after.minus(before), done?))
 }
 
 pub(crate) fn millis(duration: Duration) -> f64 {
@@ -211,7 +192,7 @@ mod tests {
     #[test]
     fn what_measuring_costs_is_taken_off_and_never_leaves_less_than_nothing() {
         let of = |cpu_ms| Usage { cpu_ms, ..Usage::default() };
-        assert_eq!(of(10.0).minus(of(0.01).times(300.0)).at_least_zero().cpu_ms, 7.0);
-        assert_eq!(of(1.0).minus(of(0.01).times(300.0)).at_least_zero().cpu_ms, 0.0);
+        assert_eq!(of(10.0).minus(of(2.0)).minus(of(1.0)).at_least_zero().cpu_ms, 7.0);
+        assert_eq!(of(1.0).minus(of(3.0)).at_least_zero().cpu_ms, 0.0);
     }
 }

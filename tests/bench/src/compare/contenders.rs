@@ -14,51 +14,51 @@ use std::ffi::OsString;
 const LOOK_UP: [&str; 4] = ["candidates", "look", "memory", "judge"];
 
 /// A pass that writes nothing, on what was seeded.
-pub(super) fn dry_run(world: &World, meter: &Meter) -> Result<Figures> {
+pub(super) fn dry_run(world: &World, meter: Meter) -> Result<Figures> {
     let work = || world.salvage(SEEDED, &["once", "--dry-run", "--json"]);
-    let (measured, ended) = meter.measure(&world.redis, work)?;
+    let (seen, ended) = meter.measure(&world.redis, work)?;
     let mut figures = pass(&ended)?;
-    figures.measured(&measured);
+    figures.seen(&seen);
     Ok(figures)
 }
 
 /// A pass that acts, on a fresh copy.
-pub(super) fn acting(world: &mut World, meter: &Meter) -> Result<Figures> {
+pub(super) fn acting(world: &mut World, meter: Meter) -> Result<Figures> {
     world.restore()?;
     let work = || world.salvage(COPY, &["once", "--json"]);
-    let (measured, ended) = meter.measure(&world.redis, work)?;
+    let (seen, ended) = meter.measure(&world.redis, work)?;
     let mut figures = pass(&ended)?;
-    figures.measured(&measured);
+    figures.seen(&seen);
     acts(&ended, &mut figures)?;
     Ok(figures)
 }
 
 /// The Node program.
-pub(super) fn reference(world: &World, meter: &Meter) -> Result<Figures> {
+pub(super) fn reference(world: &World, meter: Meter) -> Result<Figures> {
     let command = [OsString::from("node"), root().join("tests/bench/reference.mjs").into_os_string()];
     let modules = variable("SALVAGE_TEST_BULLMQ")?.to_string_lossy().into_owned();
     let (port, url) = (world.redis.port().to_string(), world.database_url(SEEDED));
     let environment = [("REDIS_PORT", &*port), ("DATABASE_URL", &*url), ("NODE_MODULES", &*modules)];
     let work = || launch::measured(world.folder(), &command, &environment);
-    let (measured, ended) = meter.measure(&world.redis, work)?;
+    let (seen, ended) = meter.measure(&world.redis, work)?;
     let mut figures = costs(&ended);
-    figures.measured(&measured);
+    figures.seen(&seen);
     let told = numbers(&ended, &mut figures)?;
     figures.set("lookup_ms", told["total_ms"].as_f64().context("no total_ms")?);
     Ok(figures)
 }
 
 /// The least that the same reads can cost.
-pub(super) fn floor(world: &World, meter: &Meter, size: Size) -> Result<Figures> {
+pub(super) fn floor(world: &World, meter: Meter, size: Size) -> Result<Figures> {
     let this = std::env::current_exe().context("finding this program")?;
     let words = ["floor", "--size", &size.to_string()].map(OsString::from);
     let command: Vec<OsString> = std::iter::once(this.into_os_string()).chain(words).collect();
     let (redis, database) = (world.redis.url(), world.database_url(SEEDED));
     let environment = [("REDIS_URL", &*redis), ("DATABASE_URL", &*database)];
     let work = || launch::measured(world.folder(), &command, &environment);
-    let (measured, ended) = meter.measure(&world.redis, work)?;
+    let (seen, ended) = meter.measure(&world.redis, work)?;
     let mut figures = costs(&ended);
-    figures.measured(&measured);
+    figures.seen(&seen);
     numbers(&ended, &mut figures)?;
     Ok(figures)
 }

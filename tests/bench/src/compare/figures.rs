@@ -1,9 +1,9 @@
 //! What was measured, by name.
 
-use crate::meter::{Measured, median};
+use crate::meter::{Meter, Seen, median};
 use anyhow::Result;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Figures of one run, or the medians of several. Names end in their unit, if they have one.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -19,27 +19,60 @@ impl Figures {
         self.0.get(name).copied()
     }
 
-    /// What the run cost Redis.
-    pub(super) fn measured(&mut self, measured: &Measured) {
-        let Measured { usage, stall_ms, stall_p99_ms } = measured;
-        self.set("redis_cpu_ms", usage.cpu_ms);
-        self.set("commands_run", usage.commands);
-        self.set("round_trips", usage.reads);
-        self.set("mb_to_redis", usage.bytes_in / 1e6);
-        self.set("mb_from_redis", usage.bytes_out / 1e6);
-        self.set("stall_ms", *stall_ms);
-        self.set("stall_p99_ms", *stall_p99_ms);
+    /// What the run cost Redis, or what another client of it waited.
+    pub(super) fn seen(&mut self, seen: &Seen) {
+        match seen {
+            Seen::Usage(usage) => {
+                self.set("redis_cpu_ms", usage.cpu_ms);
+                self.set("commands_run", usage.commands);
+                self.set("round_trips", usage.reads);
+                self.set("mb_to_redis", usage.bytes_in / 1e6);
+                self.set("mb_from_redis", usage.bytes_out / 1e6);
+            }
+            Seen::Stall(waits) => {
+                self.set("stall_ms", waits.longest_ms());
+                self.set("stall_p99_ms", waits.p99_ms());
+            }
+        }
     }
 
     /// Adds the medians of some runs, under a contender's name, and how many runs there were.
-    pub(super) fn add_medians(&mut self, of: &str, runs: &[Self]) -> Result<()> {
-        let Some(first) = runs.first() else { return Ok(()) };
-        for name in first.0.keys() {
-            let value = median(runs.iter().filter_map(|run| run.get(name)))?;
+    pub(super) fn add_medians(&mut self, of: &str, runs: &Runs) -> Result<()> {
+        let names: BTreeSet<&String> = runs.measured.iter().flat_map(|run| run.0.keys()).collect();
+        for name in names {
+            let value = median(runs.measured.iter().filter_map(|run| run.get(name)))?;
             self.set(format!("{of}.{name}"), value);
         }
-        self.set(format!("{of}.runs"), runs.len() as f64);
+        for name in ["stall_ms", "stall_p99_ms"] {
+            if !runs.stalled.is_empty() {
+                self.set(format!("{of}.{name}"), median(runs.stalled.iter().filter_map(|run| run.get(name)))?);
+            }
+        }
+        self.set(format!("{of}.runs"), runs.measured.len() as f64);
         Ok(())
+    }
+}
+
+/// Runs of one contender.
+#[derive(Debug, Default)]
+pub(super) struct Runs {
+    /// Of which everything but stalls is taken.
+    pub(super) measured: Vec<Figures>,
+    /// Beside the prober, of which only stalls are taken.
+    pub(super) stalled: Vec<Figures>,
+}
+
+impl Runs {
+    /// Adds one run of each kind.
+    pub(super) fn add(&mut self, usage: Meter, mut run: impl FnMut(Meter) -> Result<Figures>) -> Result<()> {
+        self.measured.push(run(usage)?);
+        self.stalled.push(run(Meter::Stall)?);
+        Ok(())
+    }
+
+    /// Whether the first run took longer than this.
+    pub(super) fn is_slow(&self, figure: &str, limit_ms: f64) -> bool {
+        self.measured.first().and_then(|run| run.get(figure)).is_some_and(|took_ms| took_ms > limit_ms)
     }
 }
 

@@ -14,7 +14,7 @@ mod world;
 use crate::meter::Meter;
 use crate::seed::{Seed, Size};
 use anyhow::{Context, Result, bail};
-use figures::{Figures, Results};
+use figures::{Figures, Results, Runs};
 use std::fs;
 use std::path::PathBuf;
 use targets::Targets;
@@ -83,32 +83,32 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 fn compared(size: Size) -> Result<Figures> {
     eprintln!("{size}: seeding");
     let mut world = World::seeded(Seed::usual(size))?;
-    let meter = Meter::calibrated(&world.redis)?;
+    let usage = Meter::of_usage(&world.redis)?;
     // Once without counting: caches fill, and the servers' memory grows to what they need.
-    contenders::dry_run(&world, &meter)?;
-    contenders::floor(&world, &meter, size)?;
-    let (mut salvage, mut reference, mut floor) = (vec![], vec![], vec![]);
+    contenders::dry_run(&world, usage)?;
+    contenders::floor(&world, usage, size)?;
+    let (mut salvage, mut reference, mut floor) = (Runs::default(), Runs::default(), Runs::default());
     for run in 1..=RUNS {
         eprintln!("{size}: run {run} of {RUNS}");
-        salvage.push(contenders::dry_run(&world, &meter)?);
-        floor.push(contenders::floor(&world, &meter, size)?);
-        if !is_slow(&reference, "lookup_ms", REFERENCE_SLOW_MS) {
-            reference.push(contenders::reference(&world, &meter)?);
+        salvage.add(usage, |meter| contenders::dry_run(&world, meter))?;
+        floor.add(usage, |meter| contenders::floor(&world, meter, size))?;
+        if !reference.is_slow("lookup_ms", REFERENCE_SLOW_MS) {
+            reference.measured.push(contenders::reference(&world, usage)?);
         }
     }
-    let mut acting = vec![];
-    while acting.len() < RUNS && !is_slow(&acting, "pass_ms", ACTING_SLOW_MS) {
-        eprintln!("{size}: acting, run {} of {RUNS}", acting.len() + 1);
-        acting.push(contenders::acting(&mut world, &meter)?);
+    if !reference.is_slow("lookup_ms", REFERENCE_SLOW_MS) {
+        reference.stalled.push(contenders::reference(&world, Meter::Stall)?);
+    }
+    let mut acting = Runs::default();
+    while acting.measured.len() < RUNS && !acting.is_slow("pass_ms", ACTING_SLOW_MS) {
+        eprintln!("{size}: acting, run {} of {RUNS}", acting.measured.len() + 1);
+        acting.add(usage, |meter| contenders::acting(&mut world, meter))?;
     }
     let mut figures = Figures::default();
-    figures.add_medians("salvage", &salvage)?;
-    figures.add_medians("reference", &reference)?;
-    figures.add_medians("floor", &floor)?;
-    figures.add_medians("acting", &acting)?;
+    for (of, runs) in
+        [("salvage", &salvage), ("reference", &reference), ("floor", &floor), ("acting", &acting)]
+    {
+        figures.add_medians(of, runs)?;
+    }
     Ok(figures)
-}
-
-fn is_slow(runs: &[Figures], figure: &str, limit_ms: f64) -> bool {
-    runs.first().and_then(|run| run.get(figure)).is_some_and(|took_ms| took_ms > limit_ms)
 }

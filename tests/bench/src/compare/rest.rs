@@ -1,7 +1,7 @@
 //! What depends on no size: payloads that are never read, a pass with nothing to do, a host between two passes.
 
 use super::contenders::dry_run;
-use super::figures::Figures;
+use super::figures::{Figures, Runs};
 use super::world::{LOGGED, SEEDED, World};
 use super::{RUNS, contenders};
 use crate::meter::{Meter, median};
@@ -37,11 +37,11 @@ fn payloads(figures: &mut Figures) -> Result<()> {
     eprintln!("payloads: seeding");
     let world = |payload_chars| World::seeded(Seed { size: SIZE, mix: Mix::AllScheduled, payload_chars });
     let worlds = [world(PAYLOADS[0])?, world(PAYLOADS[1])?];
-    let meter = Meter::calibrated(&worlds[0].redis)?;
+    let usage = Meter::of_usage(&worlds[0].redis)?;
     let mut runs = [vec![], vec![]];
     for run in 0..=RUNS {
         for (world, runs) in worlds.iter().zip(&mut runs) {
-            let figures = dry_run(world, &meter)?;
+            let figures = dry_run(world, usage)?;
             ensure!(figures.get("scan_ran") == Some(0.0), "payloads were read though all ids were found");
             // The first one only warms up.
             if run > 0 {
@@ -77,10 +77,10 @@ fn recovery(figures: &mut Figures) -> Result<()> {
     eprintln!("recovery: seeding");
     let size = Size { ids: 2_000, candidates: 2_000 };
     let mut world = World::seeded(Seed { mix: Mix::AllAbsent, ..Seed::usual(size) })?;
-    let meter = Meter::calibrated(&world.redis)?;
-    let mut runs = vec![];
+    let usage = Meter::of_usage(&world.redis)?;
+    let mut runs = Runs::default();
     for _ in 0..RUNS {
-        runs.push(contenders::acting(&mut world, &meter)?);
+        runs.measured.push(contenders::acting(&mut world, usage)?);
     }
     figures.add_medians("recovery", &runs)
 }
