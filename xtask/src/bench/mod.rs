@@ -32,6 +32,9 @@ struct Compare {
     /// Leave out what depends on no size: payloads, nothing to do, idling
     #[arg(long)]
     no_rest: bool,
+    /// Only that
+    #[arg(long, conflicts_with_all = ["sizes", "no_rest"])]
+    only_rest: bool,
     /// Print the figures as JSON, too; they are always left in `target/bench.json`
     #[arg(long)]
     json: bool,
@@ -42,7 +45,12 @@ struct Compare {
 
 impl Compare {
     fn arguments(&self) -> Vec<String> {
-        let flags = [("--no-rest", self.no_rest), ("--json", self.json), ("--check", self.check)];
+        let flags = [
+            ("--no-rest", self.no_rest),
+            ("--only-rest", self.only_rest),
+            ("--json", self.json),
+            ("--check", self.check),
+        ];
         let flags = flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag.to_owned());
         let out = ["--out".to_owned(), paths::target().join("bench.json").display().to_string()];
         let sizes = self.sizes.iter().map(|sizes| format!("--sizes={sizes}"));

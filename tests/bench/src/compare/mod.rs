@@ -33,12 +33,15 @@ const ACTING_SLOW_MS: f64 = 15_000.0;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Ids in all queues together, and candidates, of each comparison; empty for none
+    /// Ids in all queues together, and candidates, of each comparison
     #[arg(long, value_delimiter = ',', default_value = "10k/1k,100k/1k,100k/10k,1M/100k")]
     sizes: Vec<Size>,
     /// Leave out what depends on no size: payloads, nothing to do, idling
     #[arg(long)]
     no_rest: bool,
+    /// Only that
+    #[arg(long, conflicts_with_all = ["sizes", "no_rest"])]
+    only_rest: bool,
     /// Print the figures as JSON, too
     #[arg(long)]
     json: bool,
@@ -53,7 +56,7 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let targets = Targets::read()?;
     let mut results = Results::default();
-    for size in &options.sizes {
+    for size in options.sizes.iter().filter(|_| !options.only_rest) {
         let figures = compared(*size).with_context(|| format!("comparing at {size}"))?;
         println!("\n{}\n{}", table::heading(*size), table::contenders(&figures));
         results.0.push((size.to_string(), figures));
