@@ -27,13 +27,16 @@ criterion_main!(benches);
 fn look_up(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("look-up of 100k candidates in 1M ids");
     group.throughput(Throughput::Elements(IDS as u64)).sample_size(10);
-    for (name, kind, rule) in
-        [("text", IdKind::Text, "job-{id}"), ("uuid", IdKind::Uuid, "{id}"), ("bigint", IdKind::Bigint, "job-{id}")]
-    {
+    for (name, kind, rule) in [
+        ("text", IdKind::Text, "job-{id}"),
+        ("uuid", IdKind::Uuid, "{id}"),
+        ("bigint", IdKind::Bigint, "job-{id}"),
+    ] {
         let sources = [source(kind, rule)];
         let ids: Vec<String> = (0..IDS).map(|number| rule.replace("{id}", &row_id(kind, number))).collect();
-        let candidates: Vec<Candidate> =
-            (0..CANDIDATES).map(|index| candidate(&row_id(kind, index * IDS / CANDIDATES * 10 / 9))).collect();
+        let candidates: Vec<Candidate> = (0..CANDIDATES)
+            .map(|index| candidate(&row_id(kind, index * IDS / CANDIDATES * 10 / 9)))
+            .collect();
         group.bench_function(name, |bencher| {
             bencher.iter_batched(
                 || Lookup::new(&sources, &candidates),

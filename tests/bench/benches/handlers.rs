@@ -49,9 +49,8 @@ fn decide(criterion: &mut Criterion) {
 
 async fn registry() -> Registry {
     let runtime = Runtime::start().expect("an engine");
-    let loading =
-        Registry::load(&runtime, &folder(), &Limits::default(), GrantsMode::Declared, &BTreeMap::new());
-    let registry = loading.await;
+    let (limits, grants) = (Limits::default(), BTreeMap::new());
+    let registry = Registry::load(&runtime, &folder(), &limits, GrantsMode::Declared, &grants).await;
     assert_eq!(registry.domains().len(), 3, "run `cargo xtask build --handlers` first");
     registry
 }

@@ -83,9 +83,8 @@ fn ledger(criterion: &mut Criterion) {
     group.bench_function("stories as before", |bencher| {
         bencher.iter(|| rt.block_on(postgres.record(&told, &fence)).expect("recorded"));
     });
-    let intents: Vec<Intent> = (0..STORIES)
-        .map(|n| Intent { source: source(), job_id: row_id(n), is_requeue: true })
-        .collect();
+    let intents: Vec<Intent> =
+        (0..STORIES).map(|n| Intent { source: source(), job_id: row_id(n), is_requeue: true }).collect();
     group.bench_function("intents", |bencher| {
         bencher.iter(|| rt.block_on(postgres.intend("pass", &fence, &intents)).expect("recorded"));
     });

@@ -92,7 +92,9 @@ fn pass(ended: &Ended) -> Result<Figures> {
     let scan_ran = report["pass"]["scan_ran"].as_bool().context("no pass.scan_ran")?;
     figures.set("scan_ran", f64::from(u8::from(scan_ran)));
     let sources = report["sources"].as_array().context("no sources")?;
-    for count in ["candidates", "scheduled", "absent", "unknown", "requeued", "failed", "before_epoch", "storm"] {
+    for count in
+        ["candidates", "scheduled", "absent", "unknown", "requeued", "failed", "before_epoch", "storm"]
+    {
         figures.set(count, sources.iter().filter_map(|source| source[count].as_f64()).sum());
     }
     let steps = log(ended).filter(|line| line["message"] == "step");

@@ -45,7 +45,10 @@ impl Figures {
         }
         for name in ["stall_ms", "stall_p99_ms"] {
             if !runs.stalled.is_empty() {
-                self.set(format!("{of}.{name}"), median(runs.stalled.iter().filter_map(|run| run.get(name)))?);
+                self.set(
+                    format!("{of}.{name}"),
+                    median(runs.stalled.iter().filter_map(|run| run.get(name)))?,
+                );
             }
         }
         self.set(format!("{of}.runs"), runs.measured.len() as f64);

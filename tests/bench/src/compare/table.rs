@@ -55,7 +55,8 @@ pub(super) fn contenders(figures: &Figures) -> String {
         Some(format!("{name}: {:.1}", figures.get(dividend)? / figures.get(divisor)?))
     });
     let ratios: Vec<String> = ratios.collect();
-    let acts = [("acts", 0), ("acts_per_s", 0), ("requeued", 0), ("failed", 0), ("before_epoch", 0), ("storm", 0)];
+    let acts =
+        [("acts", 0), ("acts_per_s", 0), ("requeued", 0), ("failed", 0), ("before_epoch", 0), ("storm", 0)];
     let acts = acts.iter().filter_map(|(name, digits)| {
         Some(format!("{name}: {}", number(figures.get(&format!("acting.{name}"))?, *digits)))
     });
@@ -66,16 +67,17 @@ pub(super) fn contenders(figures: &Figures) -> String {
 /// How long each step of a pass took.
 fn steps(figures: &Figures) -> String {
     let of = |contender: &str| {
-        let steps = ["candidates", "look", "memory", "judge", "stalled", "corroborate", "decide", "act", "record"];
+        let steps =
+            ["candidates", "look", "memory", "judge", "stalled", "corroborate", "decide", "act", "record"];
         let steps = steps.iter().filter_map(|step| {
             let ms = figures.get(&format!("{contender}.step_{step}_ms"))?;
             Some(format!("{step} {ms:.1}"))
         });
         steps.collect::<Vec<_>>().join(", ")
     };
-    let floor = ["select", "snapshot", "payloads"].iter().filter_map(|step| {
-        Some(format!("{step} {:.1}", figures.get(&format!("floor.{step}_ms"))?))
-    });
+    let floor = ["select", "snapshot", "payloads"]
+        .iter()
+        .filter_map(|step| Some(format!("{step} {:.1}", figures.get(&format!("floor.{step}_ms"))?)));
     let floor: Vec<String> = floor.collect();
     format!(
         "steps of the dry run, ms: {}\nsteps of the acting pass, ms: {}\nsteps of the floor, ms: {}",
@@ -87,7 +89,11 @@ fn steps(figures: &Figures) -> String {
 
 pub(super) fn rest(figures: &Figures) -> String {
     let rows = [
-        ("look-up of 1,000 scheduled candidates, payloads of 100 characters, ms", "scheduled.small_payload_ms", 1),
+        (
+            "look-up of 1,000 scheduled candidates, payloads of 100 characters, ms",
+            "scheduled.small_payload_ms",
+            1,
+        ),
         ("the same, payloads of 10,000 characters, ms", "scheduled.large_payload_ms", 1),
         ("`salvage once` with nothing to do, from start to exit, ms", "idle.once_ms", 0),
         ("idle `salvage run`, resident MB", "idle.rss_mb", 1),

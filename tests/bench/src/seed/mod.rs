@@ -50,9 +50,8 @@ impl Seed {
     /// The candidates, then the other jobs that are in queues.
     pub(crate) fn jobs(self) -> impl Iterator<Item = Job> {
         let candidates = (0..self.size.candidates).map(move |number| Job::candidate(number, self.mix));
-        let listed = (0..self.size.candidates)
-            .filter(move |number| plan::fate(*number, self.mix).is_listed())
-            .count();
+        let listed =
+            (0..self.size.candidates).filter(move |number| plan::fate(*number, self.mix).is_listed()).count();
         let others = self.size.ids.saturating_sub(listed);
         candidates.chain((0..others).map(move |number| Job::fresh(self.size.candidates + number)))
     }

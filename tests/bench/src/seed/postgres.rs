@@ -58,8 +58,7 @@ async fn parents(db: &mut PgConnection, seed: Seed) -> Result<()> {
     copy(db, &format!("COPY \"Video\" ({columns}) FROM STDIN"), videos).await?;
     let tracks = of(false).map(|id| {
         (0..TRACKS).fold(String::new(), |mut lines, n| {
-            let _infallible =
-                writeln!(lines, "{id}-{n}\t{id}\t{n}\tclip\tmedia://{id}/{n}\t{n}000\t{n}999");
+            let _infallible = writeln!(lines, "{id}-{n}\t{id}\t{n}\tclip\tmedia://{id}/{n}\t{n}000\t{n}999");
             lines
         })
     });
