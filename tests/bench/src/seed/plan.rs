@@ -227,7 +227,7 @@ impl Job {
 
     pub(crate) const fn status(self) -> &'static str {
         // Not in step with the tables or the fates.
-        if self.number % 3 == 0 { "QUEUED" } else { "PROCESSING" }
+        if self.number.is_multiple_of(3) { "QUEUED" } else { "PROCESSING" }
     }
 
     /// The key of the state that lists the entry.
