@@ -18,6 +18,7 @@ impl Clock for MachineClock {
         Duration::new(seconds, u32::try_from(time.tv_nsec).expect("nanoseconds are below a billion"))
     }
 
+    /// On `CLOCK_MONOTONIC`, which stands still in suspend.
     async fn sleep(&self, duration: Duration) {
         tokio::time::sleep(duration).await;
     }

@@ -1,12 +1,15 @@
 //! The adapters of one process, bundled for the pass.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use crate::clock::MachineClock;
 use crate::config::{self, Config};
 use crate::ports::Outside;
 use crate::postgres::{self, Pooler, Postgres};
 use crate::redis::{InvalidSettings, RedisLease, RedisQueues, RedisSettings, Servers, TlsFiles};
 use crate::secret::SecretUrl;
-use crate::wasm::{self, EngineFault, Registry, Runtime};
+use crate::wasm::{self, EngineFault, Live, Registry, Runtime, Terms};
 
 /// PostgreSQL, Redis, the handlers and the machine's clock.
 pub struct Host {
@@ -17,32 +20,60 @@ pub struct Host {
     /// Job rows and Salvage's own tables.
     pub postgres: Postgres,
     /// The handlers.
-    pub handlers: Registry,
+    pub handlers: Arc<Live>,
     clock: MachineClock,
 }
 
-/// Loads the handlers of the configured folder, each under its own settings.
+/// The engine, with its cache where the settings want it.
+///
+/// # Errors
+/// If the engine does not work on this machine.
+pub fn runtime(config: &config::Handlers) -> Result<Runtime, EngineFault> {
+    Runtime::start_with(config.cache_dir.as_deref())
+}
+
+/// Loads the handlers of the configured folder, each under its own settings, once.
 ///
 /// # Errors
 /// If the engine does not work on this machine. What is wrong with a file is in the registry's reports.
 pub async fn load_handlers(config: &config::Handlers) -> Result<Registry, EngineFault> {
-    let named = &config.named;
-    let grants = named.iter().filter_map(|(domain, handler)| Some((domain.clone(), handler.grants.clone()?)));
-    // Whose limits apply is known only once the file has said its domain, so it is tried under the widest.
-    let widest = named.values().map(|handler| handler.limits).fold(config.limits, widest);
-    let (runtime, mode) = (Runtime::start()?, config.grants);
-    let registry = Registry::load(&runtime, &config.dir, &limits(&widest), mode, &grants.collect()).await;
-    for name in named.keys().filter(|name| !registry.knows(name)) {
+    let registry = Registry::load(&runtime(config)?, terms(config)).await;
+    warn_of_idle_sections(config, &registry);
+    Ok(registry)
+}
+
+/// A section that names no handler is most often a slip of the pen.
+pub fn warn_of_idle_sections(config: &config::Handlers, registry: &Registry) {
+    for name in config.named.keys().filter(|name| !registry.knows(name)) {
         tracing::warn!(
             "[handler.{name}] has no effect: no handler of that domain is in {}",
             config.dir.display()
         );
     }
-    Ok(registry.adjusted(|manifest| {
-        let own = limits(&config.limits(&manifest.domain));
-        let manifest = config.with_thresholds(manifest).map_err(|unknown| unknown.to_string())?;
-        Ok((manifest, own))
-    }))
+}
+
+/// The configuration's handlers as the runtime takes them.
+#[must_use]
+pub fn terms(config: &config::Handlers) -> Terms {
+    fn of_each<T>(
+        config: &config::Handlers,
+        pick: impl Fn(&config::Handler) -> Option<T>,
+    ) -> BTreeMap<String, T> {
+        config.named.iter().filter_map(|(name, handler)| Some((name.clone(), pick(handler)?))).collect()
+    }
+    let whole = config.clone();
+    Terms {
+        folder: config.dir.clone(),
+        mode: config.grants,
+        grants: of_each(config, |handler| handler.grants.clone()),
+        pins: of_each(config, |handler| handler.sha256.clone()),
+        roles: of_each(config, |handler| handler.database_role.clone()),
+        limits: limits(&config.limits),
+        own_limits: of_each(config, |handler| Some(limits(&handler.limits))),
+        adjust: Box::new(move |manifest| {
+            whole.with_thresholds(manifest).map_err(|unknown| unknown.to_string())
+        }),
+    }
 }
 
 /// The configuration's limits as the runtime takes them.
@@ -53,15 +84,6 @@ pub const fn limits(of: &config::Limits) -> wasm::Limits {
         memory: of.memory_bytes,
         output: of.output_bytes,
         log: of.log_bytes,
-    }
-}
-
-fn widest(a: config::Limits, b: config::Limits) -> config::Limits {
-    config::Limits {
-        run_time: a.run_time.max(b.run_time),
-        memory_bytes: a.memory_bytes.max(b.memory_bytes),
-        output_bytes: a.output_bytes.max(b.output_bytes),
-        log_bytes: a.log_bytes.max(b.log_bytes),
     }
 }
 
@@ -83,9 +105,12 @@ impl Host {
     /// If a URL or a file cannot be used.
     pub fn new(config: &Config, handlers: Registry) -> Result<Self, HostError> {
         let queues = RedisQueues::new(&redis(&config.redis)).map_err(HostError::Redis)?;
-        let postgres = Postgres::new(config.database.url.expose(), Pooler::None, &config.redis.prefix)
-            .map_err(HostError::Database)?;
-        Ok(Self { lease: queues.lease(&config.lease.key), queues, postgres, handlers, clock: MachineClock })
+        let pooler = if config.database.is_pooled { Pooler::Transaction } else { Pooler::None };
+        let postgres = Postgres::new(config.database.url.expose(), pooler, &config.redis.prefix)
+            .map_err(HostError::Database)?
+            .with_scope_rest((2 * config.pass.interval).max(config.pass.lease_ttl));
+        let (lease, handlers) = (queues.lease(&config.lease.key), Arc::new(Live::new(handlers)));
+        Ok(Self { lease, queues, postgres, handlers, clock: MachineClock })
     }
 }
 
@@ -110,7 +135,7 @@ impl Outside for Host {
     type Queues = RedisQueues;
     type Jobs = Postgres;
     type Ledger = Postgres;
-    type Handlers = Registry;
+    type Handlers = Live;
     type Clock = MachineClock;
 
     fn lease(&self) -> &Self::Lease {

@@ -9,6 +9,7 @@ pub mod pass;
 pub mod ports;
 pub mod postgres;
 pub mod redis;
+pub mod reload;
 pub mod schedule;
 pub mod secret;
 pub mod stop;

@@ -1,16 +1,19 @@
 //! The `salvage` binary: reads the command line and the settings, builds the adapters, hands them to a command.
 #![expect(clippy::print_stderr, reason = "what ends the process is told on stderr, before or after logging")]
 
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
 use salvage::cli::{Accept, Cli, Command, Exit, HandlerCommand};
 use salvage::command::{self, CommandError};
 use salvage::config::{self, Config, ConfigError, Drawing, OfflineConfig};
-use salvage::host::{Host, HostError, limits, load_handlers};
+use salvage::host::{self, Host, HostError, limits, load_handlers};
 use salvage::pass::Mode;
+use salvage::reload::KeepUp;
 use salvage::stop::{Stop, StopSwitch, stop};
-use salvage::wasm::{Registry, Runtime};
+use salvage::wasm::{Loader, Registry, Running, Runtime, running};
 use salvage::{schedule, telemetry};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -54,6 +57,9 @@ async fn answer(cli: Cli) -> anyhow::Result<Exit> {
         // Before anything that takes time: from here on SIGTERM ends the process in order.
         listen(switch)?;
     }
+    if matches!(cli.command, Command::Run) {
+        return run(config, cli.config, &stop).await;
+    }
     let handlers = load_handlers(&config.handlers).await?;
     let host = Host::new(&config, handlers)?;
     Ok(with_host(&host, &config, cli.command, &stop).await?)
@@ -66,11 +72,6 @@ async fn with_host(
     stop: &Stop,
 ) -> Result<Exit, CommandError> {
     match command {
-        Command::Run => {
-            host.handlers.log_reports();
-            schedule::run(host, &config.pass, stop).await;
-            Ok(Exit::Done)
-        }
         Command::Once { dry_run, output } => {
             let mode = if dry_run { Mode::DryRun } else { Mode::Act };
             once(host, config, mode, output.json, stop).await
@@ -80,23 +81,52 @@ async fn with_host(
             command::explain::explain(host, &source, &id, output.json).await
         }
         Command::Doctor { create_indexes, output } => {
-            command::doctor::doctor(host, &config.pass, create_indexes, output.json).await
+            let running = running_host(&config.handlers);
+            command::doctor::doctor(host, &config.pass, running.as_ref(), create_indexes, output.json).await
         }
-        Command::Accept(what) => accept(host, what).await,
-        Command::Migrate | Command::History { .. } | Command::Handler(_) => {
-            unreachable!("answered without handlers or without a host")
+        Command::Accept(what) => accept(host, config, what).await,
+        Command::Run | Command::Migrate | Command::History { .. } | Command::Handler(_) => {
+            unreachable!("answered without handlers, without a host, or by one whose handlers change")
         }
     }
 }
 
-async fn accept(host: &Host, Accept { queues, entry, parked, .. }: Accept) -> Result<Exit, CommandError> {
+async fn accept(
+    host: &Host,
+    config: &Config,
+    Accept { queues, entry, parked, .. }: Accept,
+) -> Result<Exit, CommandError> {
     match (entry.as_deref(), parked.as_deref()) {
         (Some([queue, entry_id]), _) => command::accept::entry(host, queue, entry_id, &operator()).await,
         (_, Some([source, job_id @ ..])) => {
             command::accept::parked(host, source, job_id.first().map(String::as_str), &operator()).await
         }
-        _ => command::accept::queues(host, &queues, &operator()).await,
+        _ => command::accept::queues(host, &config.pass, &queues, &operator()).await,
     }
+}
+
+/// Passes until SIGTERM, and beside them a look at what changes.
+async fn run(config: Config, file: Option<PathBuf>, stop: &Stop) -> anyhow::Result<Exit> {
+    let hangup = signal(SignalKind::hangup())?;
+    let mut loader = Loader::start(&host::runtime(&config.handlers)?, host::terms(&config.handlers)).await;
+    let handlers = loader.settle();
+    loader.confirm();
+    host::warn_of_idle_sections(&config.handlers, &handlers);
+    handlers.log_reports();
+    let host = Host::new(&config, handlers)?;
+    let (pass, explicit) = (config.pass.clone(), file.clone());
+    let keep_up = KeepUp {
+        live: Arc::clone(&host.handlers),
+        postgres: host.postgres.clone(),
+        loader,
+        config,
+        file: file.unwrap_or_else(|| config::FILE_DEFAULT.into()),
+        read: Box::new(move || config::load(explicit.as_deref(), std::env::vars_os())),
+    };
+    let beside = tokio::spawn(keep_up.run(hangup, stop.clone()));
+    schedule::run(&host, &pass, stop).await;
+    beside.abort();
+    Ok(Exit::Done)
 }
 
 /// What needs no handler does not wait until they are compiled.
@@ -114,21 +144,28 @@ async fn once(
     json: bool,
     stop: &Stop,
 ) -> Result<Exit, CommandError> {
-    host.handlers.log_reports();
+    host.handlers.now().log_reports();
     command::once::once(host, &config.pass, mode, json, stop).await
 }
 
 async fn handler(config: &OfflineConfig, command: HandlerCommand) -> anyhow::Result<Exit> {
     match command {
         HandlerCommand::List { output } => {
-            Ok(command::handler::list(&load_handlers(&config.handlers).await?, output.json)?)
+            let handlers = load_handlers(&config.handlers).await?;
+            let running = running_host(&config.handlers);
+            Ok(command::handler::list(&handlers, running.as_ref(), output.json)?)
         }
         HandlerCommand::Check { file, output } => {
-            let runtime = Runtime::start()?;
+            let runtime = Runtime::start_with(config.handlers.cache_dir.as_deref())?;
             Ok(command::handler::check(&runtime, &file, &limits(&config.handlers.limits), output.json)
                 .await?)
         }
     }
+}
+
+/// What a host tells that runs on this machine with these settings.
+fn running_host(config: &config::Handlers) -> Option<Running> {
+    running(config.cache_dir.as_deref()?, &config.dir)
 }
 
 /// SIGTERM and SIGINT end the process before its next write.

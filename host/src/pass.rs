@@ -5,6 +5,10 @@
 //! queue is: a job that is enqueued after its row was read is then found, while the other order could miss a job that
 //! moved from Redis's past into PostgreSQL's future. A pass takes no hint about what changed; it looks at everything and
 //! is safe to repeat.
+//!
+//! A pass works under one lease: on all domains, or, where each domain has its own, on that domain's rows and queues. It
+//! knows what the others declare all the same: whose entries lie in a queue that two domains share, and whose jobs have
+//! the same parent.
 
 mod acting;
 mod alarming;
@@ -21,13 +25,16 @@ mod reporting;
 mod scanning;
 mod staging;
 mod stalled;
+mod tenure;
 
+use std::pin::pin;
+use std::rc::Rc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use salvage_core::candidate::Candidate;
 use salvage_core::decision::{DecisionKind, Ruling};
-use salvage_core::lease::{Fence, LeaseAnswer, Trusted};
+use salvage_core::lease::{Fence, LeaseAnswer, Scope};
 use salvage_core::outcome::Outcome;
 use salvage_core::parking::Parked;
 use salvage_core::report::{LeaseState, Report};
@@ -37,11 +44,9 @@ use salvage_core::storm;
 
 pub use look::queue_names;
 
-use crate::ports::{Clock, Lease, Ledger, Outside, Queues, StoreFailure};
+use self::tenure::Tenure;
+use crate::ports::{Clock, Handlers, Lease, Ledger, Outside, Queues, StoreFailure};
 use crate::stop::Stop;
-
-/// The scope of the one lease and fence of a deployment.
-pub const SCOPE: &str = "global";
 
 /// Whether a pass may write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,6 +123,8 @@ pub(crate) struct Pass<'a, O> {
     outside: &'a O,
     settings: &'a PassSettings,
     stop: &'a Stop,
+    /// What the pass works on.
+    scope: &'a Scope,
     /// `None` in a dry run.
     licence: Option<Licence>,
 }
@@ -127,70 +134,114 @@ pub(crate) struct Pass<'a, O> {
 pub(crate) struct Licence {
     pass_id: String,
     fence: Fence,
-    trusted: Trusted,
+    /// Until when the lease is trusted.
+    trusted: Rc<Tenure>,
 }
 
-/// Runs one pass.
+/// The leases of this deployment, in the order in which the domains were loaded.
+#[must_use]
+pub fn scopes<O: Outside>(outside: &O, settings: &PassSettings) -> Vec<Scope> {
+    let domains = outside.handlers().domains();
+    settings.lease_scope.scopes(domains.iter().map(|domain| domain.manifest.domain.as_str()))
+}
+
+/// Runs one pass under each lease, one after the other, and reports them as one.
 ///
 /// # Errors
-/// If PostgreSQL failed as a whole, or a newer pass began. What was written before is whole; the rest is left for the
-/// next pass. Redis failing is no error here: it makes candidates unknown.
+/// The first failure, after all were tried: see [`run_under`].
 pub async fn run<O: Outside>(
     outside: &O,
     settings: &PassSettings,
     mode: Mode,
     stop: &Stop,
 ) -> Result<Report, StoreFailure> {
+    let passes = run_each(outside, settings, mode, stop).await;
+    let reports: Result<Vec<Report>, StoreFailure> = passes.into_iter().map(|(_, ended)| ended).collect();
+    reports.map(Report::merged)
+}
+
+/// Runs one pass under each lease, one after the other, until the end is asked for. What befalls one concerns no other.
+pub async fn run_each<O: Outside>(
+    outside: &O,
+    settings: &PassSettings,
+    mode: Mode,
+    stop: &Stop,
+) -> Vec<(Scope, Result<Report, StoreFailure>)> {
+    let mut passes = Vec::new();
+    for scope in scopes(outside, settings) {
+        if stop.is_requested() && !passes.is_empty() {
+            break;
+        }
+        let ended = run_under(outside, settings, &scope, mode, stop).await;
+        passes.push((scope, ended));
+    }
+    passes
+}
+
+/// Runs one pass under one lease.
+///
+/// # Errors
+/// If PostgreSQL failed as a whole, a newer pass began or the lease was lost. What was written before is whole; the rest
+/// is left for the next pass. Redis failing is no error here: it makes candidates unknown.
+pub async fn run_under<O: Outside>(
+    outside: &O,
+    settings: &PassSettings,
+    scope: &Scope,
+    mode: Mode,
+    stop: &Stop,
+) -> Result<Report, StoreFailure> {
     let meter = reporting::Meter::start(outside);
     if mode == Mode::DryRun {
         outside.ledger().check_schema().await?;
-        let pass = Pass { outside, settings, stop, licence: None };
+        let pass = Pass { outside, settings, stop, scope, licence: None };
         let body = pass.body().await?;
         return Ok(reporting::report(&meter, outside, None, LeaseState::NotTaken, body));
     }
     let owner = outside.clock().token();
     let asked_at = outside.clock().now();
-    match outside.lease().acquire(&owner, settings.lease_ttl).await {
+    match outside.lease().acquire(scope, &owner, settings.lease_ttl).await {
         Ok(LeaseAnswer::Acquired) => {}
         Ok(LeaseAnswer::Held) => {
-            tracing::info!("pass skipped: another host holds the lease");
+            tracing::info!(%scope, "pass skipped: another host holds the lease");
             return Ok(reporting::skipped(&meter, outside, LeaseState::Held));
         }
         Err(failure) => {
-            tracing::warn!(%failure, "pass skipped: the lease could not be taken");
+            tracing::warn!(%scope, %failure, "pass skipped: the lease could not be taken");
             return Ok(reporting::skipped(&meter, outside, LeaseState::Unreachable));
         }
     }
-    let trusted = Trusted::from(asked_at, settings.lease_ttl);
-    let ended = under_lease(outside, settings, stop, trusted).await;
-    release(outside, &owner).await;
+    let tenure = Rc::new(Tenure::begun(asked_at, settings.lease_ttl));
+    let pass = Pass { outside, settings, stop, scope, licence: None };
+    let ended = {
+        let mut ended = pin!(pass.under_lease(Rc::clone(&tenure)));
+        tokio::select! {
+            biased;
+            ended = &mut ended => ended,
+            // Lost: the pass sees it before its next write, and ends.
+            () = tenure.keep(outside, scope, &owner, settings.lease_ttl) => ended.await,
+        }
+    };
+    let ended = ended.map_err(|failure| by_loss(failure, &tenure, outside.clock().now()));
+    release(outside, scope, &owner).await;
     let (licence, body) = ended?;
     Ok(reporting::report(&meter, outside, Some(&licence), LeaseState::Acquired, body))
 }
 
-async fn under_lease<O: Outside>(
-    outside: &O,
-    settings: &PassSettings,
-    stop: &Stop,
-    trusted: Trusted,
-) -> Result<(Licence, Body), StoreFailure> {
-    let (ledger, clock) = (outside.ledger(), outside.clock());
-    let began = clock.now();
-    ledger.check_schema().await?;
-    let fence = ledger.raise_fence(SCOPE, &clock.token()).await?;
-    let licence = Licence { pass_id: clock.token(), fence, trusted };
-    let pass = Pass { outside, settings, stop, licence: Some(licence.clone()) };
-    let body = pass.body().await;
-    // For a pass that ended early.
-    outside.queues().remove_copies().await;
-    let body = body?;
-    let sources = reporting::count(&body);
-    ledger.pass_ended(&licence.pass_id, clock.now() - began, &sources).await?;
-    Ok((licence, body))
+/// Who stood still for so long that the lease was lost has lost connections as well: then it is the lease that matters.
+fn by_loss(failure: StoreFailure, tenure: &Tenure, now: Duration) -> StoreFailure {
+    match (failure, tenure.check(now)) {
+        (failure @ (StoreFailure::Fenced { .. } | StoreFailure::LeaseLost(_)), _) | (failure, Ok(())) => {
+            failure
+        }
+        (failure, Err(loss)) => {
+            tracing::warn!(%failure, "the pass failed under a lease that was lost");
+            loss
+        }
+    }
 }
 
-async fn release<O: Outside>(outside: &O, owner: &str) {
-    match outside.lease().release(owner).await {
+async fn release<O: Outside>(outside: &O, scope: &Scope, owner: &str) {
+    match outside.lease().release(scope, owner).await {
         Ok(true) => {}
         Ok(false) => tracing::warn!("the lease had passed to another host before this pass ended"),
         Err(failure) => tracing::warn!(%failure, "the lease could not be released; it expires by itself"),
@@ -205,18 +256,37 @@ pub(crate) struct Body {
     stalled: Vec<u64>,
 }
 
-impl<O: Outside> Pass<'_, O> {
+impl<'a, O: Outside> Pass<'a, O> {
+    /// The pass with its fence, from its first to its last record.
+    async fn under_lease(self, trusted: Rc<Tenure>) -> Result<(Licence, Body), StoreFailure> {
+        let (ledger, clock) = (self.outside.ledger(), self.outside.clock());
+        let began = clock.now();
+        ledger.check_schema().await?;
+        let fence = ledger.raise_fence(self.scope.as_str(), &clock.token()).await?;
+        let licence = Licence { pass_id: clock.token(), fence, trusted };
+        let pass = Pass { licence: Some(licence.clone()), ..self };
+        let body = pass.body().await;
+        // Once more, for a pass that ended early.
+        pass.outside.queues().remove_copies().await;
+        let body = body?;
+        pass.check_lease()?;
+        let sources = reporting::count(&body);
+        ledger.pass_ended(&licence.pass_id, clock.now() - began, &sources).await?;
+        Ok((licence, body))
+    }
+
     /// The sentence, between lease and release.
     async fn body(&self) -> Result<Body, StoreFailure> {
         let mut steps = reporting::Steps::begin(self.outside);
         let gathered = self.gather().await?;
+        self.check_lease()?;
         if let Some(licence) = &self.licence {
             self.outside.ledger().pass_began(&licence.pass_id, &licence.fence, gathered.now).await?;
         }
         steps.ended("candidates");
-        let first = self.look(&gathered.sources, &gathered.candidates).await;
+        let first = self.look(gathered.own(), &gathered.candidates).await;
         steps.ended("look");
-        let mut known = self.know(&gathered.sources, first).await?;
+        let mut known = self.know(gathered.own(), first).await?;
         steps.ended("memory");
         let stalled = self.stalled(&gathered.sources, &known).await?;
         steps.ended("stalled");
@@ -235,6 +305,11 @@ impl<O: Outside> Pass<'_, O> {
         self.record(&gathered, &known, &cases).await?;
         steps.ended("record");
         Ok(Body { gathered, cases, scan_ran: known.scan.is_some(), stalled })
+    }
+
+    /// Comes before each write: under a lease that is lost none begins.
+    fn check_lease(&self) -> Result<(), StoreFailure> {
+        self.licence.as_ref().map_or(Ok(()), |licence| licence.trusted.check(self.outside.clock().now()))
     }
 
     fn now_of_redis(&self, look: &look::Look) -> u64 {

@@ -10,7 +10,7 @@ use salvage_core::alarm::Alarm;
 use salvage_core::candidate::{Candidate, LiveRow, RowToken};
 use salvage_core::decision::Decision;
 use salvage_core::epoch::QueueMemory;
-use salvage_core::lease::{Fence, LeaseAnswer};
+use salvage_core::lease::{self, Fence, LeaseAnswer, LeaseLoss, Scope};
 use salvage_core::ledger::{Entry, Intent, PassRecord, StoryLine};
 use salvage_core::manifest::HandlerManifest;
 use salvage_core::outcome::Outcome;
@@ -54,15 +54,21 @@ pub trait Outside {
 pub trait Clock {
     /// Time since boot, running through suspend (`CLOCK_BOOTTIME`).
     fn now(&self) -> Duration;
-    /// Returns after `duration`.
+    /// Returns after `duration`. A timer may stand still while the machine is suspended.
     async fn sleep(&self, duration: Duration);
+    /// Returns once [`Self::now`] has come to `instant`, a second late at most: also if the machine was suspended meanwhile.
+    async fn until(&self, instant: Duration) {
+        while let Some(left) = instant.checked_sub(self.now()).filter(|left| !left.is_zero()) {
+            self.sleep(left.min(Duration::from_secs(1))).await;
+        }
+    }
     /// 128 random bits, as 32 hex digits.
     fn token(&self) -> String;
     /// Random, evenly spread over 0 to 1.
     fn fraction(&self) -> f64;
 }
 
-/// The key that says who may run a pass.
+/// The keys that say who may run a pass, one for each scope.
 pub trait Lease {
     /// Takes the lease if nobody holds it.
     ///
@@ -70,13 +76,19 @@ pub trait Lease {
     ///
     /// # Errors
     /// If Redis does not answer. The key may then be ours until it expires.
-    async fn acquire(&self, owner: &str, ttl: Duration) -> Result<LeaseAnswer, QueueFailure>;
+    async fn acquire(&self, scope: &Scope, owner: &str, ttl: Duration) -> Result<LeaseAnswer, QueueFailure>;
+
+    /// Lets the lease begin anew if it is still `owner`'s; returns whether it was. One that expired is not taken again.
+    ///
+    /// # Errors
+    /// If Redis does not answer. The lease may or may not have been prolonged, so trust does not grow.
+    async fn renew(&self, scope: &Scope, owner: &str, ttl: Duration) -> Result<bool, QueueFailure>;
 
     /// How long until the key runs out, if somebody holds it.
     ///
     /// # Errors
     /// If Redis does not answer.
-    async fn expires_in(&self) -> Result<Option<Duration>, QueueFailure> {
+    async fn expires_in(&self, _: &Scope) -> Result<Option<Duration>, QueueFailure> {
         Ok(None)
     }
 
@@ -84,7 +96,7 @@ pub trait Lease {
     ///
     /// # Errors
     /// If Redis does not answer. The key then expires by itself.
-    async fn release(&self, owner: &str) -> Result<bool, QueueFailure>;
+    async fn release(&self, scope: &Scope, owner: &str) -> Result<bool, QueueFailure>;
 }
 
 /// What a look at the queues is to find out, and what it may do for it.
@@ -99,6 +111,8 @@ pub struct Ask<'a> {
     pub is_whole: bool,
     /// Names the copies this look may make in Redis; `None` if it may write nothing.
     pub copies: Option<&'a str>,
+    /// Whose nonce is read: each scope of the lease leaves its own in a queue.
+    pub scope: &'a str,
 }
 
 impl<'a> Ask<'a> {
@@ -106,13 +120,19 @@ impl<'a> Ask<'a> {
     #[must_use]
     pub fn guards(queues: &'a BTreeSet<String>) -> Self {
         const NONE: &BTreeSet<String> = &BTreeSet::new();
-        Self { queues, wanted: NONE, is_whole: false, copies: None }
+        Self { queues, wanted: NONE, is_whole: false, copies: None, scope: lease::GLOBAL }
     }
 
     /// For all ids of all these queues, without writing anything.
     #[must_use]
     pub const fn ids(queues: &'a BTreeSet<String>) -> Self {
-        Self { queues, wanted: queues, is_whole: true, copies: None }
+        Self { queues, wanted: queues, is_whole: true, copies: None, scope: lease::GLOBAL }
+    }
+
+    /// The same, with the nonce of another scope.
+    #[must_use]
+    pub const fn of_scope(self, scope: &'a str) -> Self {
+        Self { scope, ..self }
     }
 }
 
@@ -160,11 +180,13 @@ pub trait Queues {
     /// If any of them could not be read.
     async fn residues(&self, jobs: &[Vec<Place>]) -> Result<Vec<Residue>, QueueFailure>;
 
-    /// Writes a nonce into each queue's own key, and raises its generation to the fence's: all or none.
+    /// Writes the nonce of the fence's scope into each queue's own key, and raises its generation to the fence's: all or none.
+    /// A queue is only marked if its key still holds what the look at it found.
     ///
     /// # Errors
-    /// If any may not have been written; [`QueueFailure::Fenced`] under a greater generation of the fence's scope.
-    async fn mark(&self, nonces: &BTreeMap<String, String>, fence: &Fence) -> Result<(), QueueFailure>;
+    /// If any may not have been written; [`QueueFailure::Fenced`] under a greater generation of the fence's scope,
+    /// [`QueueFailure::Changed`] if this is not what was looked at.
+    async fn mark(&self, marks: &BTreeMap<String, Mark>, fence: &Fence) -> Result<(), QueueFailure>;
 
     /// Runs the act's part in the queues: enqueues, or only proves that the job is in no state.
     ///
@@ -183,6 +205,16 @@ pub trait Queues {
     fn commands_sent(&self) -> u64;
 }
 
+/// A queue's new nonce, and the one it replaces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mark {
+    /// What the look found. Anything else is another Redis, or one that lost data since: a nonce written there would
+    /// vouch for what nobody has seen.
+    pub found: Option<String>,
+    /// What to write.
+    pub nonce: String,
+}
+
 /// The conditions under which a queue's script may write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueTerms {
@@ -196,7 +228,7 @@ pub struct QueueTerms {
     pub with_meta: BTreeSet<String>,
 }
 
-/// PostgreSQL gave no answer, or not the one that was asked for.
+/// Why a pass cannot go on: PostgreSQL gave no answer, or not the one that was asked for, or the pass lost its right to write.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreFailure {
     /// No connection.
@@ -221,12 +253,47 @@ pub enum StoreFailure {
         /// PostgreSQL's words, without values.
         message: String,
     },
+    /// It takes no writes: a failover has left us at a standby, or somebody set it read-only.
+    #[error(
+        "PostgreSQL takes no writes: {message} (SQLSTATE 25006); if it is a standby, the next pass looks for the new primary"
+    )]
+    ReadOnly {
+        /// PostgreSQL's words.
+        message: String,
+    },
     /// A newer pass of this scope has begun.
     #[error("superseded: generation {ours} is not the newest any more")]
     Fenced {
         /// Our generation.
         ours: u64,
     },
+    /// Hosts of the other kind of `[lease] scope` are at work on the same tables.
+    #[error(
+        "this host has [lease] scope = {ours:?}, but a pass of scope {found:?} began {seconds} s ago: give all hosts the \
+         same; after a change, the new kind begins once the old one was not used for {rest_seconds} s"
+    )]
+    OtherScope {
+        /// The setting of this host.
+        ours: &'static str,
+        /// `global`, or a domain.
+        found: String,
+        /// Since that pass began.
+        seconds: u64,
+        /// How long it must be.
+        rest_seconds: u64,
+    },
+    /// What was to be done cannot be done through a transaction pooler.
+    #[error(
+        "to {attempted} takes a connection to PostgreSQL itself, and [database] pooler = \"transaction\" says that there is \
+         a pooler in between: run this once with DATABASE_URL naming the server and SALVAGE_DATABASE__POOLER=none"
+    )]
+    Pooled {
+        /// What was attempted.
+        attempted: &'static str,
+    },
+    /// This pass's lease is not to be trusted any more.
+    #[error("the lease was lost: {0}")]
+    LeaseLost(LeaseLoss),
     /// A reply that cannot be.
     #[error("PostgreSQL sent an unexpected reply to {attempted}: {detail}")]
     Unexpected {
@@ -240,14 +307,12 @@ pub enum StoreFailure {
 impl StoreFailure {
     /// Whether it concerns the statement alone, so that other work can go on.
     ///
-    /// A read-only server (25006: a standby after a failover), exhausted resources (53) and trouble of the server itself
-    /// (58, XX) will refuse the next statement as well.
+    /// Exhausted resources (53) and trouble of the server itself (58, XX) will refuse the next statement as well, unless
+    /// it was a trigger that raised them.
     #[must_use]
     pub fn is_local(&self) -> bool {
         match self {
-            Self::Refused { code, .. } => {
-                code != "25006" && !["53", "58", "XX"].iter().any(|class| code.starts_with(class))
-            }
+            Self::Refused { code, .. } => !["53", "58", "XX"].iter().any(|class| code.starts_with(class)),
             Self::Unexpected { .. } => true,
             _ => false,
         }
@@ -263,6 +328,8 @@ pub struct LoadedDomain {
     pub standing: Standing,
     /// SHA-256 of the component, hex.
     pub digest: String,
+    /// The role under which PostgreSQL runs what is read and written for it.
+    pub database_role: Option<String>,
 }
 
 /// A source whose manifest does not fit the live catalog.
@@ -424,7 +491,7 @@ pub trait Ledger {
     /// Raises the scope's generation by one and makes `pass_token` the only one that may write.
     ///
     /// # Errors
-    /// If it may not have been raised.
+    /// If it may not have been raised; [`StoreFailure::OtherScope`] if hosts of the other kind of scope are at work.
     async fn raise_fence(&self, scope: &str, pass_token: &str) -> Result<Fence, StoreFailure>;
 
     /// Records that a pass began.
@@ -449,22 +516,23 @@ pub trait Ledger {
         sources: &[SourceCounts],
     ) -> Result<(), StoreFailure>;
 
-    /// What is remembered of each queue; no entry for one never seen.
+    /// What the passes of a scope remember of each queue; no entry for one they never saw.
     ///
     /// # Errors
     /// If it could not be read.
     async fn queue_memories(
         &self,
+        scope: &str,
         queues: &BTreeSet<String>,
     ) -> Result<BTreeMap<String, QueueMemory>, StoreFailure>;
 
-    /// What is remembered of every queue ever seen under this host's prefix.
+    /// What the passes of a scope remember of every queue they ever saw under this host's prefix.
     ///
     /// # Errors
     /// If it could not be read.
-    async fn all_queue_memories(&self) -> Result<BTreeMap<String, QueueMemory>, StoreFailure>;
+    async fn all_queue_memories(&self, scope: &str) -> Result<BTreeMap<String, QueueMemory>, StoreFailure>;
 
-    /// Remembers queues, under the fence.
+    /// Remembers queues for the fence's scope, and under the fence.
     ///
     /// # Errors
     /// [`StoreFailure::Fenced`] or if nothing was written.
@@ -474,11 +542,11 @@ pub trait Ledger {
         fence: &Fence,
     ) -> Result<(), StoreFailure>;
 
-    /// The sources corroborated by a queue since that queue's epoch began.
+    /// The sources corroborated by a queue since that queue's epoch, as the scope remembers it, began.
     ///
     /// # Errors
     /// If it could not be read.
-    async fn corroborated(&self) -> Result<BTreeSet<SourceName>, StoreFailure>;
+    async fn corroborated(&self, scope: &str) -> Result<BTreeSet<SourceName>, StoreFailure>;
 
     /// Records that `queue` held an entry of `source` at `now`.
     ///
@@ -648,6 +716,9 @@ pub enum HandlerFault {
     /// It returned an error of its own.
     #[error("handler error: {0}")]
     Error(String),
+    /// It failed so often that it is hardly asked any more; the text has reason and ways out.
+    #[error("quarantined: {0}")]
+    Quarantined(String),
     /// No such handler serves any more.
     #[error("no handler serves domain {0:?}")]
     NotLoaded(String),
@@ -666,6 +737,10 @@ pub struct Answer {
 pub trait Handlers {
     /// Every domain that serves, in the order in which they were loaded.
     fn domains(&self) -> Vec<LoadedDomain>;
+
+    /// What was loaded meanwhile takes its place. To be called before each pass, and never while one is under way: a pass
+    /// asks the same build of a handler from beginning to end.
+    async fn between_passes(&self) {}
 
     /// Asks a domain's handler for one orphan, in a fresh store, within its limits.
     async fn decide(&self, question: &Question<'_>) -> Answer;

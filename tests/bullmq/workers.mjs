@@ -7,15 +7,16 @@ export function openWorkers({ Worker }, options) {
 
   const ops = {
     // startWorker{queue, worker, behaviour, delayMs, message, concurrency, lockDurationMs, stalledIntervalMs,
-    //             maxStalledCount, record, database, onStart, readRow, onEnd}
+    //             maxStalledCount, record, database, onBegin, onStart, readRow, onEnd}
     // `worker` names it for stopWorker and release (default: the queue's name). `behaviour`:
     //   "complete" (default) after `delayMs` (default 0)
     //   "fail"     after `delayMs`, with `message`
     //   "hang"     never ends, and keeps its lock for as long as the process lives
     //   "hold"     ends when `release` is called
     //   "as-told"  what the job's own data.behaviour says: "complete" (default) or "fail"
-    // `database` is a URL for three optional statements, each with $1 = data.jobId: `onStart` runs first, `readRow`
-    // next (its row is recorded with the run), `onEnd` after the work if it did not fail.
+    // `database` is a URL for four optional statements, each with $1 = data.jobId: `onBegin` runs first, for a record that
+    // outlives this process ($2 = the entry as JSON: {queue, id, madeAt, attempt, data}); `onStart` next; then `readRow`
+    // (its row is recorded with the run); `onEnd` after the work if it did not fail.
     // `record: false` for workers that run too often to remember.
     async startWorker(args) {
       const name = args.worker ?? args.queue;
@@ -66,12 +67,15 @@ export function openWorkers({ Worker }, options) {
     if (!work) throw new Error(`no such behaviour: ${behaviour}`);
     const database = args.database && new pg.Pool({ connectionString: args.database, max: args.concurrency ?? 1 });
     database?.on('error', error => console.error(`worker on ${args.queue}: ${error.message}`));
-    const query = async (sql, job) => sql && (await database.query(sql, [job.data.jobId])).rows[0];
+    const query = async (sql, job, ...more) => sql && (await database.query(sql, [job.data.jobId, ...more])).rows[0];
+    const told = job => JSON.stringify(
+      { queue: args.queue, id: job.id, madeAt: job.timestamp, attempt: job.attemptsMade, data: job.data });
 
     async function process(job) {
       const run = begun(args.queue, job);
       if (record) runs.begin(run);
       try {
+        await query(args.onBegin, job, told(job));
         await query(args.onStart, job);
         run.row = (await query(args.readRow, job)) ?? null;
         await work(job);

@@ -277,7 +277,7 @@ async fn an_orphan_older_than_its_queues_epoch_waits_until_the_operator_accepts(
         assert_eq!(source(&report, "slides/generation").before_epoch, 1);
         assert_eq!(Stores::of(&system).await?.of_the_application(), before);
     }
-    salvage::command::accept::queues(&system.host, &[], "the operator").await?;
+    salvage::command::accept::queues(&system.host, &system.settings, &[], "the operator").await?;
     assert_eq!(story(&system.pass().await?, "s1"), "absent requeue applied");
     Ok(())
 }

@@ -31,10 +31,11 @@ const SLACK: Duration = Duration::from_millis(2_500);
 /// How often the host is frozen until it is caught in the middle of a transaction.
 const ATTEMPTS: usize = 200;
 
-/// Sessions of the host that hold a job and its parent, and wait for the host.
+/// Sessions of the host that hold a job and its parent, and wait for the host. What it writes into tables of its own says
+/// nothing of that.
 const CAUGHT: &str = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
-     AND application_name = 'salvage' AND state = 'idle in transaction' AND (query LIKE 'UPDATE%' \
-     OR query LIKE 'SET CONSTRAINTS%' OR query LIKE 'INSERT INTO salvage.ledger%')";
+     AND application_name = 'salvage' AND state = 'idle in transaction' \
+     AND (query LIKE 'UPDATE \"%' OR query LIKE 'SET CONSTRAINTS%')";
 
 /// A system in which there is much to fail, and nothing to wait for.
 async fn with_orphans() -> Result<System> {
@@ -49,7 +50,7 @@ async fn with_orphans() -> Result<System> {
     // PostgreSQL looks for deadlocks so late that only our giving way ends one in time, whoever its victim would be.
     let patient = format!("ALTER DATABASE {} SET deadlock_timeout = '60s'", system.db.name());
     sql(&system, &patient).await?;
-    accept::queues(&system.host, &[], "the operator").await?;
+    accept::queues(&system.host, &system.settings, &[], "the operator").await?;
     Ok(system)
 }
 
@@ -102,10 +103,13 @@ async fn frozen(system: &System) -> Result<Running> {
     for _ in 0..ATTEMPTS {
         host.says("looking again", 1).await?;
         host.signal(libc::SIGSTOP)?;
-        // What was under way on the server has come to its end.
+        // What it had sent may still be on its way: only what stays so is held by the freeze.
         tokio::time::sleep(Duration::from_millis(20)).await;
         if caught(system).await? > 0 {
-            return Ok(host);
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            if caught(system).await? > 0 {
+                return Ok(host);
+            }
         }
         host.signal(libc::SIGCONT)?;
         tokio::time::sleep(Duration::from_millis(3)).await;

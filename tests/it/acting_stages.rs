@@ -170,7 +170,7 @@ async fn a_stage_of_fails_whose_rows_come_back_to_life_is_the_last() -> Result<(
     let system = System::fresh().await?;
     system.used_queues(&QUEUES).await?;
     lose_exports(&system, 25).await?;
-    accept::queues(&system.host, &[], "the operator").await?;
+    accept::queues(&system.host, &system.settings, &[], "the operator").await?;
     let revive = async || {
         sql(&system, "UPDATE \"SlideExportJob\" SET status = 'PROCESSING' WHERE status = 'FAILED'").await
     };

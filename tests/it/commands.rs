@@ -82,6 +82,11 @@ impl Running {
         Ok(Self { child, stderr })
     }
 
+    /// Its process id, its own for as long as nobody waited for it.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What it has said so far.
     pub(crate) fn stderr(&self) -> String {
         self.stderr.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -108,6 +113,26 @@ impl Running {
     /// Sends SIGTERM.
     pub(crate) fn terminate(&self) -> Result<()> {
         self.signal(libc::SIGTERM)
+    }
+
+    /// Freezes it (SIGSTOP), as a suspended machine would.
+    pub(crate) fn freeze(&self) -> Result<()> {
+        self.signal(libc::SIGSTOP)
+    }
+
+    /// Wakes it.
+    pub(crate) fn wake(&self) -> Result<()> {
+        self.signal(libc::SIGCONT)
+    }
+
+    /// Kills it, as a crash would.
+    pub(crate) fn kill(&self) -> Result<()> {
+        self.signal(libc::SIGKILL)
+    }
+
+    /// Sends SIGHUP.
+    pub(crate) fn hang_up(&self) -> Result<()> {
+        self.signal(libc::SIGHUP)
     }
 
     /// Sends a signal to a process that was not waited for yet.

@@ -25,6 +25,7 @@ async fn migrate_says_what_it_applied_and_a_second_time_does_nothing() -> Result
     applied 0001 fence and passes
     applied 0002 queues
     applied 0003 intents and ledger
+    applied 0004 domain queues
     applied 0005 storms and parked
     `salvage doctor` says what else a pass needs
     ");
@@ -68,7 +69,7 @@ async fn an_orphan_from_before_the_first_contact_is_recovered_once_its_queues_ar
     let nonce: Option<String> =
         system.redis(&["HGET", &system.key("slide-export", "salvage:host"), "nonce"]).await?;
     let remembered: Vec<Option<String>> =
-        sqlx::query_scalar("SELECT nonce_next FROM salvage.queues WHERE queue = 'slide-export'")
+        sqlx::query_scalar("SELECT nonce FROM salvage.queues WHERE queue = 'slide-export'")
             .fetch_all(system.db.pool())
             .await?;
     assert!(nonce.is_some() && remembered == [nonce], "{remembered:?}");
@@ -240,7 +241,7 @@ async fn handler_check_tells_a_newcomer_what_it_declares() -> Result<()> {
         tables = ['"SlideJob"']
         queues = ['slide-export', 'slide-generation']
         read = ['"SlideDeck"(id, status, title)']
-        parents = ['"SlideDeck".status']
+        parents = ['"SlideDeck"."updatedAt"', '"SlideDeck".error', '"SlideDeck".status']
         "#);
     });
     let json = salvage(&system, &["handler", "check", "slides.wasm", "--json"])?.ended_with(0)?.json()?;

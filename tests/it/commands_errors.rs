@@ -149,7 +149,7 @@ async fn nothing_to_do_ends_with_0_and_nothing_to_judge_with_4() -> Result<()> {
         "skipped: Redis did not answer, so the lease could not be taken; the log says why\n"
     );
     let (_, line) = down.stderr.split_once(' ').expect("a time first");
-    assert_snapshot!(line.trim_start(), @"WARN salvage::pass: pass skipped: the lease could not be taken failure=no connection to Redis: Connection refused (os error 111); check its address in [redis] and that the server is up");
+    assert_snapshot!(line.trim_start(), @"WARN salvage::pass: pass skipped: the lease could not be taken scope=global failure=no connection to Redis: Connection refused (os error 111); check its address in [redis] and that the server is up");
     let plan = with(&system, ("REDIS_URL", "redis://127.0.0.1:1"), &["plan"])?.ended_with(4)?;
     assert!(plan.stdout.contains("the queues could not be read: no connection to Redis"), "{plan:#?}");
 

@@ -180,7 +180,8 @@ impl<B: AsyncFn() -> Result<()>, E: AsyncFn() -> Result<()>> Fault<B, E> {
 
         (self.begin)().await.context("beginning again")?;
         let report = system.pass().await?;
-        let refusal = system.host.lease.acquire("somebody", MINUTE).await.err();
+        let refusal =
+            system.host.lease.acquire(&salvage_core::lease::Scope::Global, "somebody", MINUTE).await.err();
         (self.end)().await.context("ending again")?;
         match (refusal, &self.lease) {
             (Some(told), Some(expected)) if is_reason(&told.to_string(), &expected.to_string()) => {}

@@ -22,7 +22,8 @@ async fn a_replica_that_the_cluster_promotes_goes_on_with_the_epoch() -> Result<
     let replica = cluster.add_replica_of(owner)?;
     let urls = cluster.urls();
     // The owner is not among those whom the host knows by name.
-    let nodes = [&urls[(owner + 1) % 3], &urls[(owner + 2) % 3]];
+    let named = [(owner + 1) % 3, (owner + 2) % 3];
+    let nodes = named.map(|node| &urls[node]);
     let lines = format!("mode = \"cluster\"\nnodes = {nodes:?}");
     let world = World::under(&prefix, &lines, &urls[owner]).await?;
     let began = epochs(&world.system).await?;
@@ -32,10 +33,20 @@ async fn a_replica_that_the_cluster_promotes_goes_on_with_the_epoch() -> Result<
     cluster.node(owner).kill()?;
     let report = world.system.pass().await?;
     assert_eq!((report.pass.lease, report.jobs.len()), (LeaseState::Unreachable, 0), "{report:#?}");
-    until("the replica is promoted and the cluster whole", DEADLINE, || {
-        let role = cluster.command(replica, &["ROLE"])?;
-        let info = cluster.command(replica, &["CLUSTER", "INFO"])?;
-        Ok(role.starts_with("master") && info.contains("cluster_state:ok"))
+    // The nodes that the host asks must know it, too: each learns of it by itself.
+    let (key, there) =
+        (world.system.key("slide-generation", "id"), format!(":{}", cluster.node(replica).port()));
+    until("all nodes know the promoted replica", DEADLINE, || {
+        let is_whole = |node| {
+            let info = cluster.command(node, &["CLUSTER", "INFO"]).unwrap_or_default();
+            info.contains("cluster_state:ok")
+        };
+        let leads_there = |node| {
+            let said = cluster.command(node, &["EXISTS", &key]).err().map(|error| format!("{error:#}"));
+            said.is_some_and(|said| said.contains("MOVED") && said.ends_with(&there))
+        };
+        let is_there = cluster.command(replica, &["EXISTS", &key]).is_ok() && is_whole(replica);
+        Ok(is_there && named.into_iter().all(|node| is_whole(node) && leads_there(node)))
     })?;
     let mut system = world.system;
     system.redis_url = urls[replica].clone();

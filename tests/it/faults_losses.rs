@@ -54,7 +54,7 @@ fn no_trace(system: &System) -> Doubt {
 
 /// Until then nothing was done; now it is recovered.
 async fn recovered_once_accepted(world: &World) -> Result<()> {
-    accept::queues(&world.system.host, &[], "operator").await?;
+    accept::queues(&world.system.host, &world.system.settings, &[], "operator").await?;
     let report = world.system.pass().await?;
     assert_eq!(story(&report, "lost"), "absent requeue applied", "{report:#?}");
     Ok(())
@@ -85,7 +85,7 @@ async fn a_restart_without_persistence_is_noticed_before_and_after_the_queues_ar
 async fn a_wiped_queue_that_had_been_accepted_is_accepted_no_more() -> Result<()> {
     let server = Redis::start()?;
     let world = World::on(&server.url()).await?;
-    accept::queues(&world.system.host, &[], "operator").await?;
+    accept::queues(&world.system.host, &world.system.settings, &[], "operator").await?;
     server.command(&["FLUSHALL"])?;
     cannot_be_judged(&world).await?;
     world.system.used_queues(&QUEUES).await?;
@@ -115,7 +115,7 @@ async fn a_wrong_database_cannot_be_judged_and_costs_nothing() -> Result<()> {
         let server = Redis::start()?;
         let world = World::on(&server.url()).await?;
         if is_accepted {
-            accept::queues(&world.system.host, &[], "operator").await?;
+            accept::queues(&world.system.host, &world.system.settings, &[], "operator").await?;
         }
         let fault = Fault {
             begin: async || server.command(&["SWAPDB", "0", "1"]).map(drop),
@@ -208,7 +208,7 @@ pub(crate) fn evicting() -> RedisOptions {
 /// Makes it short of memory, until it has thrown some keys away; returns how many. None of them are the queues'.
 pub(crate) fn evict(server: &Redis, world: &World) -> Result<u64> {
     let fill = "for i = 1, 2000 do redis.call('SET', 'filler:' .. i, string.rep('x', 1000)) end \
-         for _, key in ipairs(redis.call('KEYS', ARGV[1])) do for _ = 1, 50 do redis.call('EXISTS', key) end end";
+         for _, key in ipairs(redis.call('KEYS', ARGV[1])) do for _ = 1, 50 do redis.call('TOUCH', key) end end";
     server.command(&["EVAL", fill, "0", &format!("{}:*", world.system.prefix)])?;
     let used: u64 = number(server, "memory", "used_memory")?;
     server.command(&["CONFIG", "SET", "maxmemory", &(used - 200_000).to_string()])?;

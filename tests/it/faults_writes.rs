@@ -34,7 +34,7 @@ async fn check(
     begin().await.context("beginning")?;
     let plan = system.plan().await?;
     let report = system.pass().await?;
-    let lease = system.host.lease.acquire("somebody", DEADLINE).await;
+    let lease = system.host.lease.acquire(&salvage_core::lease::Scope::Global, "somebody", DEADLINE).await;
     end().await.context("ending")?;
     let told = (story(&plan, "lost"), story(&plan, "found"));
     if is_readable {

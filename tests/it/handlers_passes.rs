@@ -9,6 +9,7 @@ use salvage_core::decision::{Decision, Requeue};
 use salvage_core::source::Standing;
 use salvage_tests::answering::Answering;
 use salvage_tests::example::{Deck, Jobs, SlideExportJob, SlideJob, Video, VideoJob};
+use salvage_tests::rival::{Moment, Rivalled, once_at};
 use salvage_tests::services::{handlers_folder, redis_url};
 use salvage_tests::stores::Stores;
 use salvage_tests::system::{System, job, source, story};
@@ -18,7 +19,7 @@ use crate::acting::{delayed, lose_generation, running, running_on, with_lost_gen
 use crate::wasm_fixtures::{Folder, declaring, lines, manifest, shipped};
 
 /// `slides/generation` as the hostile handler declares it: it behaves by the row's id.
-fn hostile_slides() -> Value {
+pub(crate) fn hostile_slides() -> Value {
     let mut declared = manifest("slides", "SlideJob", "GENERATION");
     declared["sources"][0]["name"] = json!("generation");
     declared["sources"][0]["queues"] =
@@ -163,7 +164,7 @@ async fn a_handler_whose_grants_fall_short_is_refused_with_the_missing_lines_and
         parents = ['\"SlideDeck\".\"exportStatus\"', '\"Video\".\"exportStatus\"']";
     let system = System::with(&redis_url()?, &handlers_folder()?, grants).await?;
     let system = running_on(system).await?;
-    let reports = lines(&system.host.handlers);
+    let reports = lines(&system.host.handlers.now());
     assert_eq!(reports[0], "exports.wasm active");
     assert!(reports[1].starts_with("slides.wasm refused: "), "{reports:#?}");
     for missing in ["queues = ['slide-export']", "'\"SlideDeck\"(", "'\"SlideDeck\".status'"] {
@@ -263,4 +264,23 @@ async fn of_two_files_that_claim_the_same_jobs_only_the_first_decides() -> Resul
 
 async fn running_with(folder: &Path) -> Result<System> {
     running_on(System::with(&redis_url()?, folder, "grants = \"declared\"").await?).await
+}
+
+/// H6 at the pass. What is loaded while a pass is under way is asked by the next one, not by this one.
+#[tokio::test]
+async fn a_pass_asks_the_same_build_from_beginning_to_end() -> Result<()> {
+    let system = with_lost_generation().await?;
+    let folder = Folder::of(&[("slides.wasm", declaring(&hostile_slides()))]);
+    let offer = async || {
+        system.host.handlers.offer(folder.trusted().await);
+        Ok(())
+    };
+    let report =
+        system.run(&Rivalled::new(&system.host, once_at(Moment::AfterLook(1), offer)), Mode::Act).await?;
+    assert_eq!(story(&report, "s1"), "absent requeue applied", "the shipped handler rebuilds it");
+    lose_generation(&system, "s2").await?;
+    system.host.handlers.between_passes().await;
+    let report = system.pass().await?;
+    assert_eq!(story(&report, "s2"), "absent hold -", "the hostile one holds whatever it does not know");
+    Ok(())
 }

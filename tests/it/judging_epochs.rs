@@ -49,7 +49,7 @@ async fn on_first_contact_three_hundred_orphans_wait_until_the_operator_accepts(
         );
         assert_eq!(Stores::of_application(&system).await?, before);
     }
-    accept::queues(&system.host, &[], "operator").await?;
+    accept::queues(&system.host, &system.settings, &[], "operator").await?;
     let mut requeued = 0;
     // In stages, if there are any; each pass does some of it.
     for _ in 0..10 {
@@ -169,7 +169,7 @@ async fn after_a_wipe_under_a_running_host_old_orphans_wait_and_new_ones_are_rec
     assert_eq!(story(&report, "new"), "absent requeue applied");
     assert_eq!(SlideJob::read(system.db.pool(), "old").await?, before);
 
-    accept::queues(&system.host, &[QUEUE.to_owned(), OTHER.to_owned()], "operator").await?;
+    accept::queues(&system.host, &system.settings, &[QUEUE.to_owned(), OTHER.to_owned()], "operator").await?;
     assert_eq!(story(&system.pass().await?, "old"), "absent requeue applied");
     Ok(())
 }

@@ -328,6 +328,7 @@ impl Handlers for Bare {
                 manifest: bare(domain, table, kind, job_type),
                 standing: Standing::Active,
                 digest: "none".to_owned(),
+                database_role: None,
             })
             .collect()
     }

@@ -8,10 +8,10 @@ use anyhow::{Context, Result};
 use futures_util::future::LocalBoxFuture;
 use salvage::clock::MachineClock;
 use salvage::host::Host;
-use salvage::ports::{Answer, Ask, Handlers, LoadedDomain, Outside, Question, QueueTerms, Queues};
+use salvage::ports::{self, Answer, Ask, Handlers, LoadedDomain, Outside, Question, QueueTerms, Queues};
 use salvage::postgres::Postgres;
 use salvage::redis::{RedisLease, RedisQueues};
-use salvage::wasm::Registry;
+use salvage::wasm::Live;
 use salvage_core::act::{Act, Place, ScriptAnswer};
 use salvage_core::lease::Fence;
 use salvage_core::sighting::{QueueFailure, Residue};
@@ -166,7 +166,7 @@ pub(crate) struct Watched<'t, H> {
     pub(crate) queues: WatchedQueues<'t>,
 }
 
-impl<'t> Watched<'t, Registry> {
+impl<'t> Watched<'t, Live> {
     /// With the host's own handlers.
     pub(crate) fn new(host: &'t Host) -> Self {
         Self::with(host, &host.handlers)
@@ -270,10 +270,10 @@ impl Queues for WatchedQueues<'_> {
         self.calls.borrow_mut().push(Call::Residues(jobs.len()));
         self.inner.residues(jobs).await
     }
-    async fn mark(&self, nonces: &BTreeMap<String, String>, fence: &Fence) -> Result<(), QueueFailure> {
+    async fn mark(&self, marks: &BTreeMap<String, ports::Mark>, fence: &Fence) -> Result<(), QueueFailure> {
         let fate = self.failing_marks.get();
         if fate != Some(Mark::NotDone) {
-            self.inner.mark(nonces, fence).await?;
+            self.inner.mark(marks, fence).await?;
         }
         fate.map_or(Ok(()), |_| Err(QueueFailure::Timeout { timeout_ms: 5_000 }))
     }
@@ -290,7 +290,7 @@ impl Queues for WatchedQueues<'_> {
 
 /// The shipped handlers, and what they were told of each orphan.
 pub(crate) struct Overheard<'t> {
-    pub(crate) inner: &'t Registry,
+    pub(crate) inner: &'t Live,
     /// (row id, residue), in the order of the questions.
     pub(crate) told: RefCell<Vec<(String, Residue)>>,
 }

@@ -19,7 +19,7 @@ use crate::acting::{QUEUES, delayed, lose_generation, running, running_on, with_
 /// Longest wait for the other host.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn lease_key(system: &System) -> String {
+pub(crate) fn lease_key(system: &System) -> String {
     format!("{}:lock", system.prefix)
 }
 
@@ -201,7 +201,7 @@ async fn accepting_beside_a_pass_ends_it_and_what_was_accepted_stands() -> Resul
         let another = system.another_host().await?;
         let before = Stores::of(&system).await?.of_the_application();
         let accepting = async || {
-            accept::queues(&another, &[], "the operator").await?;
+            accept::queues(&another, &system.settings, &[], "the operator").await?;
             Ok(())
         };
         let rival = once_at(moment, accepting);

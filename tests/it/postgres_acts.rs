@@ -301,11 +301,14 @@ async fn inputs_that_changed_since_the_decision_supersede_it() -> Result<()> {
 
 #[tokio::test]
 async fn a_newer_pass_of_the_scope_ends_this_one_and_another_scope_does_not() -> Result<()> {
-    let (bench, act, fence) = failing_generation(Deck::generating("d1")).await?;
+    let (bench, act, _) = failing_generation(Deck::generating("d1")).await?;
+    // From now on each domain has its own.
+    let at_once = bench.postgres.clone().with_scope_rest(Duration::ZERO);
+    let fence = at_once.raise_fence("slides", "ours").await?;
     bench.postgres.raise_fence("exports", "other").await?;
     held(bench.hold(&act, &fence).await?).roll_back().await;
 
-    let newer = bench.postgres.raise_fence("global", "newer").await?;
+    let newer = bench.postgres.raise_fence("slides", "newer").await?;
     assert_eq!(newer.generation, fence.generation + 1);
     let failure = bench.hold(&act, &fence).await.expect_err("fenced");
     assert!(matches!(failure.downcast_ref(), Some(StoreFailure::Fenced { .. })), "{failure:?}");

@@ -145,6 +145,7 @@ pub(crate) fn domains() -> Vec<LoadedDomain> {
         manifest: HandlerManifest { domain: name.into(), description: String::new(), sources },
         standing: Standing::Active,
         digest: "digest".into(),
+        database_role: None,
     };
     vec![
         domain("slides", vec![generation()]),

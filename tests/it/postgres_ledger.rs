@@ -36,7 +36,7 @@ async fn a_missing_schema_says_to_migrate_and_migrating_twice_changes_nothing() 
         let failure = failure.expect_err("there is no schema yet");
         assert!(failure.to_string().contains("run `salvage migrate`"), "{failure}");
     }
-    assert_eq!(postgres.migrate().await?.len(), 4);
+    assert_eq!(postgres.migrate().await?.len(), 5);
     postgres.check_schema().await?;
     assert!(postgres.migrate().await?.is_empty());
     sqlx::query("DELETE FROM salvage.migrations WHERE version = 3").execute(db.pool()).await?;
@@ -51,7 +51,7 @@ async fn hosts_that_migrate_at_once_do_it_once() -> Result<()> {
     let hosts: Vec<Postgres> =
         (0..3).map(|_| Postgres::new(db.url(), Pooler::None, "bull")).collect::<Result<_, _>>()?;
     let (one, two, three) = tokio::try_join!(hosts[0].migrate(), hosts[1].migrate(), hosts[2].migrate())?;
-    assert_eq!(one.len() + two.len() + three.len(), 4);
+    assert_eq!(one.len() + two.len() + three.len(), 5);
     Ok(())
 }
 
@@ -86,8 +86,8 @@ async fn the_files_load_with_psql_in_name_order() -> Result<()> {
 #[tokio::test]
 async fn a_fence_grows_by_one_per_scope() -> Result<()> {
     let (_db, postgres) = migrated().await?;
-    assert_eq!(postgres.raise_fence("global", "a").await?.generation, 1);
-    assert_eq!(postgres.raise_fence("global", "b").await?.generation, 2);
+    assert_eq!(postgres.raise_fence("exports", "a").await?.generation, 1);
+    assert_eq!(postgres.raise_fence("exports", "b").await?.generation, 2);
     assert_eq!(postgres.raise_fence("slides", "a").await?.generation, 1);
     Ok(())
 }
@@ -119,11 +119,11 @@ async fn memories_read_back_as_written_and_only_under_their_prefix() -> Result<(
         QueueMemory { id_counter: None, accepted_at: Some(at(5)), evicted_keys: 7, ..memory("n2", 2_000) };
     memories.insert("b".into(), odd);
     postgres.remember_queues(&memories, &fence).await?;
-    assert_eq!(postgres.all_queue_memories().await?, memories);
+    assert_eq!(postgres.all_queue_memories("global").await?, memories);
     let asked = BTreeSet::from(["b".to_owned(), "never-seen".to_owned()]);
-    assert_eq!(postgres.queue_memories(&asked).await?, one("b", memories["b"].clone()));
+    assert_eq!(postgres.queue_memories("global", &asked).await?, one("b", memories["b"].clone()));
     let stranger = Postgres::new(db.url(), Pooler::None, "other")?;
-    assert!(stranger.all_queue_memories().await?.is_empty());
+    assert!(stranger.all_queue_memories("global").await?.is_empty());
     Ok(())
 }
 
@@ -137,7 +137,7 @@ async fn a_fenced_host_remembers_and_intends_nothing() -> Result<()> {
     let intent = Intent { source: name("generation"), job_id: "1".into(), is_requeue: true };
     let intended = postgres.intend("p", &old, std::slice::from_ref(&intent)).await;
     assert!(matches!(intended, Err(StoreFailure::Fenced { ours: 1 })));
-    assert!(postgres.all_queue_memories().await?.is_empty());
+    assert!(postgres.all_queue_memories("global").await?.is_empty());
     let jobs = [(intent.source, intent.job_id)];
     assert_eq!(postgres.recoveries(&jobs, Timestamp::UNIX_EPOCH).await?, [0]);
     Ok(())
@@ -149,14 +149,14 @@ async fn corroboration_counts_only_within_the_queues_epoch() -> Result<()> {
     let fence = postgres.raise_fence("global", "t").await?;
     let seen = [(name("generation"), "a".to_owned()), (name("other"), "unknown-queue".to_owned())];
     postgres.corroborate(&seen, at(1_500)).await?;
-    assert!(postgres.corroborated().await?.is_empty(), "of a queue without an epoch");
+    assert!(postgres.corroborated("global").await?.is_empty(), "of a queue without an epoch");
     postgres.remember_queues(&one("a", memory("n", 1_500)), &fence).await?;
-    assert_eq!(postgres.corroborated().await?, BTreeSet::from([name("generation")]));
+    assert_eq!(postgres.corroborated("global").await?, BTreeSet::from([name("generation")]));
     postgres.remember_queues(&one("a", memory("n", 1_501)), &fence).await?;
-    assert!(postgres.corroborated().await?.is_empty());
+    assert!(postgres.corroborated("global").await?.is_empty());
     postgres.corroborate(&seen, at(1_600)).await?;
     postgres.corroborate(&seen, at(1_400)).await?;
-    assert_eq!(postgres.corroborated().await?, BTreeSet::from([name("generation")]));
+    assert_eq!(postgres.corroborated("global").await?, BTreeSet::from([name("generation")]));
     Ok(())
 }
 
@@ -360,7 +360,7 @@ async fn the_mode_for_poolers_reads_and_writes_the_same() -> Result<()> {
     let postgres = Postgres::new(db.url(), Pooler::Transaction, "bull")?;
     let fence = postgres.raise_fence("global", "t").await?;
     postgres.remember_queues(&one("a", memory("n", 1)), &fence).await?;
-    assert_eq!(postgres.all_queue_memories().await?, one("a", memory("n", 1)));
+    assert_eq!(postgres.all_queue_memories("global").await?, one("a", memory("n", 1)));
     let named: i64 =
         sqlx::query_scalar("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'salvage'")
             .fetch_one(db.pool())

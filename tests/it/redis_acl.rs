@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use salvage::ports::Lease;
 use salvage::redis::SnapshotLimits;
-use salvage_core::lease::LeaseAnswer;
+use salvage_core::lease::{LeaseAnswer, Scope};
 use salvage_core::report::{LeaseState, Report};
 use salvage_core::sighting::QueueFailure;
 use salvage_tests::example::{Deck, Jobs, SlideJob};
@@ -69,7 +69,8 @@ impl World {
     /// The sentence of whatever was forbidden in a pass.
     async fn told(&self, report: &Report) -> String {
         if report.pass.lease == LeaseState::Unreachable {
-            let failure = self.system.host.lease.acquire("a", std::time::Duration::from_secs(1)).await;
+            let failure =
+                self.system.host.lease.acquire(&Scope::Global, "a", std::time::Duration::from_secs(1)).await;
             return failure.expect_err("the lease cannot be taken").to_string();
         }
         format!("{:?}", report.jobs)
@@ -105,9 +106,9 @@ async fn a_whole_pass_needs_no_more_than_the_document_says() -> Result<()> {
         assert!(stats.contains(&format!("cmdstat_{command}:")), "{command}: {stats}");
     }
     let lease = &world.system.host.lease;
-    lease.acquire("a", std::time::Duration::from_secs(60)).await?;
-    assert!(lease.renew("a", std::time::Duration::from_secs(60)).await?);
-    assert!(lease.release("a").await?);
+    lease.acquire(&Scope::Global, "a", std::time::Duration::from_secs(60)).await?;
+    assert!(lease.renew(&Scope::Global, "a", std::time::Duration::from_secs(60)).await?);
+    assert!(lease.release(&Scope::Global, "a").await?);
     let log = world.server.command(&["ACL", "LOG"])?;
     assert_eq!(log, "", "something was denied on the way");
     Ok(())
@@ -153,13 +154,13 @@ async fn the_lease_needs_a_pattern_of_its_own() -> Result<()> {
     let world = World::fresh().await?;
     let lease = world.system.host.queues.lease("lock:job-recovery");
     let minute = std::time::Duration::from_secs(60);
-    assert_eq!(lease.acquire("a", minute).await?, LeaseAnswer::Acquired);
-    assert!(lease.release("a").await?);
+    assert_eq!(lease.acquire(&Scope::Global, "a", minute).await?, LeaseAnswer::Acquired);
+    assert!(lease.release(&Scope::Global, "a").await?);
     let mut without = world.permissions.clone();
     without.retain(|word| word != LEASE);
     assert_ne!(without, world.permissions);
     world.permit(&without)?;
-    let failure = lease.acquire("a", minute).await.expect_err("no key of ours");
+    let failure = lease.acquire(&Scope::Global, "a", minute).await.expect_err("no key of ours");
     assert!(matches!(failure, QueueFailure::Forbidden { .. }), "{failure:?}");
     Ok(())
 }
@@ -168,7 +169,8 @@ async fn the_lease_needs_a_pattern_of_its_own() -> Result<()> {
 async fn a_script_that_may_not_go_on_is_a_missing_permission_too() -> Result<()> {
     let world = World::fresh().await?;
     world.permit(&[&world.permissions[..], &["-type".to_owned()]].concat())?;
-    let failure = world.system.host.lease.release("a").await.expect_err("a script's first command");
+    let failure =
+        world.system.host.lease.release(&Scope::Global, "a").await.expect_err("a script's first command");
     assert!(matches!(failure, QueueFailure::Forbidden { .. }), "{failure:?}");
     Ok(())
 }

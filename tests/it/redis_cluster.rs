@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use salvage::ports::{Ask, Lease, Queues};
 use salvage::redis::{RedisQueues, RedisSettings, Servers, SnapshotLimits};
-use salvage_core::lease::LeaseAnswer;
+use salvage_core::lease::{LeaseAnswer, Scope};
 use salvage_core::report::LeaseState;
 use salvage_core::sighting::QueueFailure;
 use salvage_tests::bullmq::BullMq;
@@ -51,7 +51,13 @@ impl World {
         assert_eq!(report.pass.lease, LeaseState::Unreachable, "{report:#?}");
         let row = SlideJob::read(self.system.db.pool(), id).await?.expect("the row");
         assert_eq!(row.status, "PROCESSING");
-        Ok(self.system.host.lease.acquire("a", DEADLINE).await.expect_err("the slot is not served"))
+        Ok(self
+            .system
+            .host
+            .lease
+            .acquire(&Scope::Global, "a", DEADLINE)
+            .await
+            .expect_err("the slot is not served"))
     }
 
     /// What a snapshot says while the cluster is in trouble.
@@ -124,13 +130,13 @@ async fn the_lease_lies_with_the_queues_whatever_its_name() -> Result<()> {
         let servers = Servers::Cluster { nodes: cluster.urls()[..1].to_vec() };
         let settings = RedisSettings { servers, ..RedisSettings::single("redis://unused", prefix, TIMEOUT) };
         let lease = RedisQueues::new(&settings)?.lease("lock:job-recovery");
-        assert_eq!(lease.acquire("me", DEADLINE).await?, LeaseAnswer::Acquired);
-        assert!(lease.renew("me", DEADLINE).await?);
+        assert_eq!(lease.acquire(&Scope::Global, "me", DEADLINE).await?, LeaseAnswer::Acquired);
+        assert!(lease.renew(&Scope::Global, "me", DEADLINE).await?);
         let tag = prefix.trim_start_matches("app:");
         let owner = cluster.owner(prefix)?;
         let holder = cluster.node(owner).command(&["GET", &format!("{tag}:lock:job-recovery")])?;
         assert_eq!(holder, "me");
-        assert!(lease.release("me").await?);
+        assert!(lease.release(&Scope::Global, "me").await?);
     }
     Ok(())
 }

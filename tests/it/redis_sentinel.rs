@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use salvage::ports::{Ask, Lease, Queues};
 use salvage::redis::{RedisQueues, RedisSettings, Servers};
+use salvage_core::lease::Scope;
 use salvage_core::report::LeaseState;
 use salvage_core::sighting::QueueFailure;
 use salvage_tests::example::{Deck, Jobs, SlideJob};
@@ -55,7 +56,8 @@ async fn a_failover_costs_no_epoch_and_no_restart() -> Result<()> {
     SlideJob::processing("s2").stale().of("d1").insert(system.db.pool()).await?;
     let report = system.pass().await?;
     assert_eq!(report.pass.lease, LeaseState::Unreachable, "{report:#?}");
-    let failure = system.host.lease.acquire("a", DEADLINE).await.expect_err("the master is dead");
+    let failure =
+        system.host.lease.acquire(&Scope::Global, "a", DEADLINE).await.expect_err("the master is dead");
     assert!(matches!(failure, QueueFailure::Refused { .. }), "{failure:?}");
 
     let port = replica.port().to_string();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-use salvage::ports::{Ask, Queues};
+use salvage::ports::{Ask, Mark, Queues};
 use salvage_core::sighting::QueueFailure;
 use salvage_core::snapshot::{Flaw, Stalled, State};
 use salvage_tests::bullmq::{BULLMQ_5, BULLMQ_6, BullMq};
@@ -166,18 +166,30 @@ async fn stalled_entries_are_active_still_and_without_a_lock() -> Result<()> {
 #[tokio::test]
 async fn a_mark_is_read_back_and_an_older_pass_cannot_overwrite_it() -> Result<()> {
     let world = World::fresh().await?;
-    let nonces =
-        |text: &str| [(QUEUE.to_owned(), text.to_owned()), (OTHER.to_owned(), text.to_owned())].into();
-    world.queues.mark(&nonces("first"), &fence(5)).await?;
-    world.queues.mark(&nonces("second"), &fence(6)).await?;
+    let marks = |found: Option<&str>, text: &str| {
+        let mark = Mark { found: found.map(str::to_owned), nonce: text.to_owned() };
+        [(QUEUE.to_owned(), mark.clone()), (OTHER.to_owned(), mark)].into()
+    };
+    world.queues.mark(&marks(None, "first"), &fence(5)).await?;
+    world.queues.mark(&marks(Some("first"), "second"), &fence(6)).await?;
+    // As if the reply had been lost.
+    world.queues.mark(&marks(Some("first"), "second"), &fence(6)).await?;
     let before = world.digest().await?;
-    let failure = world.queues.mark(&nonces("late"), &fence(5)).await.expect_err("a newer pass was here");
+    let late = world.queues.mark(&marks(Some("second"), "late"), &fence(5)).await;
+    let failure = late.expect_err("a newer pass was here");
     assert_eq!(failure, QueueFailure::Fenced { queue: OTHER.into(), generation: 6 });
     assert_eq!(world.digest().await?, before);
     assert_eq!(world.reading().await?.nonce.as_deref(), Some("second"));
 
+    for found in [None, Some("first")] {
+        let changed = world.queues.mark(&marks(found, "third"), &fence(7)).await;
+        assert_eq!(changed, Err(QueueFailure::Changed { queue: OTHER.into() }), "{found:?}");
+        assert_eq!(world.digest().await?, before);
+    }
+
     world.arrange(&["DEL @:slide-export:salvage:host", "SET @:slide-export:salvage:host spoilt"]).await?;
-    let failure = world.queues.mark(&nonces("third"), &fence(7)).await.expect_err("one key is no hash");
+    let third = world.queues.mark(&marks(Some("second"), "third"), &fence(7)).await;
+    let failure = third.expect_err("one key is no hash");
     assert!(matches!(&failure, QueueFailure::WrongType { .. }), "{failure:?}");
     assert_eq!(world.reading().await?.nonce.as_deref(), Some("second"), "all or none");
     Ok(())

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use salvage::ports::{Answer, HandlerFault, Handlers, Input, JobInputs, Question};
-use salvage::wasm::{Limits, LoadReport, Registry, Runtime};
+use salvage::wasm::{Limits, LoadReport, Registry, Runtime, Terms};
 use salvage_core::candidate::{Candidate, LiveStatus, RowToken};
 use salvage_core::decision::Decision;
 use salvage_core::grants::{Grants, GrantsMode};
@@ -48,6 +48,12 @@ pub(crate) fn declaring(manifest: &Value) -> Vec<u8> {
     room.fill(b' ');
     room[..text.len()].copy_from_slice(text.as_bytes());
     file
+}
+
+/// Another build that does the same: with a custom section more, of this name.
+pub(crate) fn rebuilt(mut component: Vec<u8>, name: u8) -> Vec<u8> {
+    component.extend([0, 2, 1, name]);
+    component
 }
 
 /// A sound manifest of one source `jobs` with one job type.
@@ -112,6 +118,12 @@ pub(crate) fn patient() -> Limits {
     Limits { run_time: Duration::from_secs(10), ..Limits::default() }
 }
 
+/// An engine that finds compiled what an earlier test compiled.
+pub(crate) fn runtime() -> Runtime {
+    let caches = std::env::var_os("XDG_CACHE_HOME").map(|folder| Path::new(&folder).join("salvage"));
+    Runtime::start_with(caches.as_deref()).expect("an engine")
+}
+
 /// A folder of handler files.
 pub(crate) struct Folder(TempDir);
 
@@ -138,8 +150,13 @@ impl Folder {
         mode: GrantsMode,
         grants: &BTreeMap<String, Grants>,
     ) -> Registry {
-        let runtime = Runtime::start().expect("an engine");
-        Registry::load(&runtime, &self.path(), limits, mode, grants).await
+        let terms = Terms { mode, grants: grants.clone(), limits: *limits, ..self.terms() };
+        Registry::load(&runtime(), terms).await
+    }
+
+    /// The defaults.
+    pub(crate) fn terms(&self) -> Terms {
+        Terms::of(self.path())
     }
 
     /// Every handler granted all it declares.
@@ -213,6 +230,7 @@ impl Orphan {
             types: ColumnTypes::default(),
             standing: Standing::Active,
             component_digest: loaded.digest,
+            database_role: loaded.database_role,
         };
         let inputs = JobInputs { columns: "{}".to_owned(), reads: Vec::new(), digest: String::new() };
         Self { source, candidate, inputs, residue: Residue::None }
@@ -234,7 +252,11 @@ impl Orphan {
         self
     }
 
-    pub(crate) async fn ask(&self, registry: &Registry) -> Answer {
+    pub(crate) async fn ask_of(&self, handlers: &impl Handlers) -> Result<Decision, HandlerFault> {
+        self.ask(handlers).await.decision
+    }
+
+    pub(crate) async fn ask(&self, handlers: &impl Handlers) -> Answer {
         let question = Question {
             candidate: &self.candidate,
             source: &self.source,
@@ -242,7 +264,7 @@ impl Orphan {
             residue: &self.residue,
             recoveries: 2,
         };
-        registry.decide(&question).await
+        handlers.decide(&question).await
     }
 }
 

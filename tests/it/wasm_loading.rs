@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use insta::assert_snapshot;
 use salvage::ports::{HandlerFault, Handlers};
-use salvage::wasm::{Limits, LoadFault, LoadState, Registry, Runtime, check_file};
+use salvage::wasm::{Limits, LoadFault, LoadState, Registry, Terms, check_file};
 use salvage_core::grants::{Grants, GrantsMode};
 use salvage_core::source::Standing;
 use serde_json::{Value, json};
@@ -47,9 +47,7 @@ async fn a_pipe_among_the_handlers_is_refused_and_not_waited_for() {
     let folder = tempfile::tempdir().expect("a folder");
     let made = std::process::Command::new("mkfifo").arg(folder.path().join("a.wasm")).status();
     assert!(made.expect("mkfifo").success());
-    let runtime = Runtime::start().expect("an engine");
-    let (limits, grants) = (Limits::default(), BTreeMap::new());
-    let loaded = Registry::load(&runtime, folder.path(), &limits, GrantsMode::Listed, &grants).await;
+    let loaded = Registry::load(&runtime(), Terms::of(folder.path().to_owned())).await;
     let why = loaded.reports()[0].why().expect("a reason");
     assert!(why.contains("it is no regular file"), "{why}");
 }
@@ -59,7 +57,7 @@ async fn a_component_of_another_world_is_named() {
     let other = "package a:b@1.0.0; interface greet { hello: func(); } world handler { export greet; }";
     assert_snapshot!(only_line(component_of(other)).await, @"a.wasm refused: it does not export `salvage:handler/domain@0.1.0` but `a:b/greet@1.0.0`; build it against the world `handler` of wit/v0.1");
     let next = CONTRACT.replace("package salvage:handler@0.1.0", "package salvage:handler@0.2.0");
-    assert_snapshot!(only_line(component_of(&next)).await, @"a.wasm refused: it does not export `salvage:handler/domain@0.1.0` but `salvage:handler/domain@0.2.0`; build it against the world `handler` of wit/v0.1");
+    assert_snapshot!(only_line(component_of(&next)).await, @"a.wasm refused: it is built against contract 0.2.0, and this host speaks 0.1; run a host that speaks 0.2.0, or build it against the world `handler` of wit/v0.1");
 }
 
 #[tokio::test]
@@ -158,10 +156,7 @@ async fn an_unsound_manifest_is_refused_with_each_fault() {
 
 #[tokio::test]
 async fn a_missing_folder_is_named() {
-    let runtime = Runtime::start().expect("an engine");
-    let folder = "/no/such/folder".as_ref();
-    let registry =
-        Registry::load(&runtime, folder, &Limits::default(), GrantsMode::Listed, &BTreeMap::new()).await;
+    let registry = Registry::load(&runtime(), Terms::of("/no/such/folder".into())).await;
     assert_snapshot!(registry.folder_fault().expect("a fault"), @"the handlers' folder /no/such/folder cannot be read (No such file or directory (os error 2)); check [handlers] dir");
     assert!(registry.domains().is_empty() && registry.reports().is_empty());
 }
@@ -177,8 +172,8 @@ async fn bad_files_leave_the_good_one_serving() {
     ]);
     std::fs::create_dir(folder.path().join("e.wasm")).expect("a folder");
     let registry = folder.trusted().await;
-    let states: Vec<_> =
-        registry.reports().iter().map(|report| (&*report.file, report.state.word())).collect();
+    let reports = registry.reports();
+    let states: Vec<_> = reports.iter().map(|report| (&*report.file, report.state.word())).collect();
     let expected =
         [("a.wasm", "refused"), ("b.wasm", "active"), ("c.wasm", "refused"), ("e.wasm", "refused")];
     assert_eq!(states, expected);
@@ -231,9 +226,8 @@ async fn a_granted_handler_is_not_put_out_by_one_without_grants() {
     let registry = folder.load(GrantsMode::Listed, &grants).await;
     let domains: Vec<_> = registry.domains().into_iter().map(|loaded| loaded.manifest.domain).collect();
     assert_eq!(domains, ["known"]);
-    assert!(
-        matches!(&registry.reports()[0].state, LoadState::Refused(LoadFault::Owned { first, .. }) if first == "b.wasm")
-    );
+    assert!(matches!(&registry.reports()[0].state, LoadState::Refused { fault, .. }
+            if matches!(&**fault, LoadFault::Owned { first, .. } if first == "b.wasm")));
 }
 
 #[tokio::test]
@@ -264,7 +258,7 @@ async fn grants_that_do_not_cover_the_manifest_refuse_it_with_the_missing_lines(
 #[tokio::test]
 async fn a_checked_file_tells_what_it_declares_and_imports() {
     let folder = Folder::of(&[("a.wasm", hostile()), ("b.wasm", b"garbage".to_vec())]);
-    let runtime = Runtime::start().expect("an engine");
+    let runtime = runtime();
     let check = |file: &str| {
         let path = folder.path().join(file);
         let runtime = runtime.clone();
@@ -274,6 +268,7 @@ async fn a_checked_file_tells_what_it_declares_and_imports() {
     assert_eq!(checked.manifest.domain, "hostile");
     assert_eq!(checked.digest.len(), 64);
     assert!(checked.imports.iter().any(|import| import.starts_with("salvage:handler/host-log@")));
-    assert!(matches!(check("b.wasm").await, Err(LoadFault::NotWasm)));
-    assert!(matches!(check("c.wasm").await, Err(LoadFault::Read(_))));
+    let fault = |checked: Result<_, std::sync::Arc<LoadFault>>| checked.expect_err("a fault");
+    assert!(matches!(*fault(check("b.wasm").await), LoadFault::NotWasm));
+    assert!(matches!(*fault(check("c.wasm").await), LoadFault::Read(_)));
 }

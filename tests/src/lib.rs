@@ -9,5 +9,7 @@ pub mod door;
 pub mod example;
 pub mod rival;
 pub mod services;
+pub mod sim;
 pub mod stores;
 pub mod system;
+pub mod toll;

@@ -12,6 +12,7 @@
 //! | `SALVAGE_TEST_HOSTILE` | folder of the handler that misbehaves on demand |
 //! | `SALVAGE_TEST_BULLMQ` | folder of the npm packages and the driver |
 //! | `SALVAGE_TEST_OUTPUT` | folder for what processes print; searched for leaks after the run |
+//! | `XDG_CACHE_HOME` | where compiled handlers are kept, for all tests and all runs |
 //! | `SALVAGE_TEST_POSTGRES_BIN`, `SALVAGE_TEST_REDIS_SERVER` | programs of private servers; found on the PATH if not set |
 
 use anyhow::{Context, Result, bail};
@@ -19,6 +20,7 @@ use salvage_services::postgres::url_of_database;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
 use std::env;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,7 +28,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use salvage_services::postgres::psql;
 pub use salvage_services::{
-    Certificates, Cluster, Ended, MARKER_PASSWORD, MARKER_PAYLOAD, Postgres, Redis, RedisOptions, until,
+    Certificates, Cluster, Ended, MARKER_PASSWORD, MARKER_PAYLOAD, PgBouncer, Postgres, Redis, RedisOptions,
+    until,
 };
 
 /// Key of the advisory lock under which templates are made: tests of one run are many processes.
@@ -58,6 +61,13 @@ pub fn handlers_folder() -> Result<PathBuf> {
 /// The folder of the npm packages and the driver.
 pub(crate) fn bullmq_folder() -> Result<PathBuf> {
     variable("SALVAGE_TEST_BULLMQ").map(PathBuf::from)
+}
+
+/// The environment of a host in this process: where it keeps compiled handlers, and nothing else. Compiling them for each
+/// test anew would take longer than most tests.
+pub fn cache_home() -> impl Iterator<Item = (OsString, OsString)> {
+    let name = "XDG_CACHE_HOME";
+    env::var_os(name).map(|value| (name.into(), value)).into_iter()
 }
 
 /// A new file for what a process prints. `cargo xtask test` searches all of them for leaked secrets and payloads.

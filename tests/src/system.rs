@@ -20,7 +20,7 @@ use salvage_core::settings::PassSettings;
 use tempfile::TempDir;
 
 use crate::bullmq::BullMq;
-use crate::services::{Database, fresh_prefix, handlers_folder, redis_url, salvage_binary};
+use crate::services::{Database, cache_home, fresh_prefix, handlers_folder, redis_url, salvage_binary};
 
 /// A host, what it works on, and the settings of its passes.
 pub struct System {
@@ -76,7 +76,7 @@ impl System {
             handlers.display(),
         );
         std::fs::write(folder.path().join("salvage.toml"), &text)?;
-        let config = config::parse("salvage.toml", &text, std::iter::empty())?;
+        let config = config::parse("salvage.toml", &text, cache_home())?;
         let handlers = load_handlers(&config.handlers).await?;
         let host = Host::new(&config, handlers)?;
         let settings = PassSettings {
@@ -99,7 +99,7 @@ impl System {
     /// Another host on the same stores, under the same settings.
     pub async fn another_host(&self) -> Result<Host> {
         let text = std::fs::read_to_string(self.config_file())?;
-        let config = config::parse("salvage.toml", &text, std::iter::empty())?;
+        let config = config::parse("salvage.toml", &text, cache_home())?;
         Ok(Host::new(&config, load_handlers(&config.handlers).await?)?)
     }
 
@@ -128,7 +128,7 @@ impl System {
         );
         self.age_epochs().await?;
         let insert = "INSERT INTO salvage.corroborations (prefix, queue, domain, source, seen_at) \
-             SELECT q.prefix, q.queue, s.domain, s.source, now() FROM salvage.queues AS q, \
+             SELECT DISTINCT q.prefix, q.queue, s.domain, s.source, now() FROM salvage.queue_memories AS q, \
              (VALUES ('slides', 'generation'), ('video-composition', 'composition'), ('video-composition', 'narration'), \
              ('exports', 'slide-export'), ('exports', 'video-export')) AS s (domain, source) ON CONFLICT DO NOTHING";
         sqlx::query(insert).execute(self.db.pool()).await.context("corroborating every source")?;
@@ -137,8 +137,9 @@ impl System {
 
     /// Moves the begin of every epoch to yesterday.
     pub async fn age_epochs(&self) -> Result<()> {
-        let update = "UPDATE salvage.queues SET epoch_began = now() - interval '1 day'";
-        sqlx::query(update).execute(self.db.pool()).await.context("ageing the epochs")?;
+        let update = "UPDATE salvage.queues SET epoch_began = now() - interval '1 day'; \
+             UPDATE salvage.domain_queues SET epoch_began = now() - interval '1 day'";
+        sqlx::raw_sql(update).execute(self.db.pool()).await.context("ageing the epochs")?;
         Ok(())
     }
 

@@ -10,6 +10,8 @@ mod leaks;
 mod paths;
 mod run;
 mod setup;
+mod soak;
+mod soak_handlers;
 mod test;
 
 use clap::{Parser, Subcommand};
@@ -32,6 +34,10 @@ enum Task {
     Demo,
     /// Measure Salvage against the procedure it replaces and against the least its reads can cost
     Bench(bench::Options),
+    /// Let workers, servers and hosts be killed for minutes, and count what became of every job
+    Soak(soak::Options),
+    /// Call a handler 100,000 times and swap it 200 times, and look at the time and at the memory it takes
+    SoakHandlers(soak_handlers::Options),
     /// Set up, check format and lints, build, and run every test against private servers
     Test(test::Options),
 }
@@ -43,6 +49,8 @@ fn main() -> ExitCode {
         Task::Build(options) => build::run(&options),
         Task::Demo => demo::run(),
         Task::Bench(options) => bench::run(&options),
+        Task::Soak(options) => soak::run(&options),
+        Task::SoakHandlers(options) => soak_handlers::run(&options),
         Task::Test(options) => test::run(&options),
     };
     match done {

@@ -14,6 +14,7 @@ pub(crate) fn run() -> Result<()> {
     run::step("set up", || {
         redis()?;
         postgres()?;
+        pgbouncer()?;
         openssl()?;
         wasm_target()?;
         npm_packages()
@@ -33,6 +34,14 @@ fn postgres() -> Result<()> {
         install::packages("PostgreSQL", &["postgresql"])?;
     }
     println!("postgresql      {}", tools::postgres_bin()?.display());
+    Ok(())
+}
+
+fn pgbouncer() -> Result<()> {
+    if tools::pgbouncer().is_err() {
+        install::packages("PgBouncer", &["pgbouncer"])?;
+    }
+    println!("pgbouncer       {}", tools::pgbouncer()?.display());
     Ok(())
 }
 

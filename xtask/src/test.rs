@@ -35,6 +35,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             .env("SALVAGE_TEST_HANDLERS", paths::handlers())
             .env("SALVAGE_TEST_HOSTILE", paths::hostile_handlers())
             .env("SALVAGE_TEST_BULLMQ", paths::bullmq())
+            .env("XDG_CACHE_HOME", paths::target().join("test-cache"))
             .env("SALVAGE_TEST_OUTPUT", &output);
         run::command_recorded(&mut command, &output, "runner")
     });
@@ -83,6 +84,7 @@ impl Servers {
             .env("SALVAGE_TEST_POSTGRES_URL", self.postgres.url("postgres"))
             .env("SALVAGE_TEST_REDIS_URL", self.redis.url())
             .env(tools::POSTGRES_BIN, tools::postgres_bin()?)
+            .env(tools::PGBOUNCER, tools::pgbouncer()?)
             .env(tools::REDIS_SERVER, tools::redis_server()?);
         Ok(())
     }

@@ -119,5 +119,6 @@ fn source(id_kind: IdKind, rule: &str) -> ResolvedSource {
         types: ColumnTypes::default(),
         standing: Standing::Active,
         component_digest: String::new(),
+        database_role: None,
     }
 }

@@ -119,6 +119,9 @@ pub fn follow(memory: Option<&QueueMemory>, reading: &QueueReading, server: &Ser
         // Nothing was ever written here (no trace of BullMQ so far), so a wipe could not have been noticed.
         None if known.iter().all(|nonce| nonce.is_none()) => Continuity::FirstContact,
         None => Continuity::Broken(Break::NonceMissing),
+        // The queue held no nonce when it was looked at, so this one may have been written elsewhere: into whatever answered
+        // a moment later. Where another server answers now, it is met for the first time.
+        Some(_) if memory.nonce.is_none() && memory.run_id != server.run_id => Continuity::FirstContact,
         Some(nonce) if known.iter().any(|known| known.as_ref() == Some(nonce)) => Continuity::Continues,
         Some(_) => Continuity::Broken(Break::NonceForeign),
     }
@@ -256,6 +259,24 @@ mod tests {
     fn a_restart_with_persistence_continues_it() {
         let restarted = Server { run_id: "run-2".into(), replid: "repl-2".into(), ..server() };
         assert_eq!(follow(Some(&memory()), &reading(Some("b"), Some(6)), &restarted), Continuity::Continues);
+    }
+
+    #[test]
+    fn a_first_nonce_that_another_server_holds_continues_nothing() {
+        let first = |server: &Server| {
+            let seen = remember(
+                None,
+                &Continuity::FirstContact,
+                &reading(None, Some(6)),
+                server,
+                Some("b".into()),
+                at(0),
+            );
+            follow(Some(&seen), &reading(Some("b"), Some(900)), &self::server())
+        };
+        assert_eq!(first(&server()), Continuity::Continues);
+        let other = Server { run_id: "run-0".into(), ..server() };
+        assert_eq!(first(&other), Continuity::FirstContact);
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub(crate) fn source(name: &str, id_kind: IdKind, queues: &[(&str, &str)]) -> Re
         types: ColumnTypes::default(),
         standing: Standing::Active,
         component_digest: "digest".into(),
+        database_role: None,
     }
 }
 

@@ -24,7 +24,7 @@ pub struct Grants {
     pub queues: Vec<String>,
     /// Readable columns, e.g. `"SlideDeck"(id, status)`.
     pub read: Vec<String>,
-    /// Parent status columns, e.g. `"SlideDeck".status`.
+    /// Columns of parents that may be written, e.g. `"SlideDeck".status`.
     pub parents: Vec<String>,
 }
 
@@ -88,7 +88,8 @@ pub fn needed(manifest: &HandlerManifest) -> Grants {
             columns.extend(names.map(|name| quote(name)));
         }
         for change in parent_changes(source) {
-            parents.insert(format!("{}.{}", quote_table(&change.table), quote(&change.status_column)));
+            let table = quote_table(&change.table);
+            parents.extend(change.written().map(|column| format!("{table}.{}", quote(column))));
         }
     }
     let columns = |(table, columns): (String, BTreeSet<String>)| {
@@ -186,6 +187,38 @@ mod tests {
         assert_eq!(plain("SlideJob"), "slidejob");
         assert_eq!(plain(" public.\"SlideDeck\".status "), "public.SlideDeck.status");
         assert_eq!(quote_table("public.SlideJob"), "public.\"SlideJob\"");
+    }
+
+    #[test]
+    fn every_column_that_a_parent_change_writes_is_to_be_granted() {
+        let mut source =
+            crate::fixtures::source("generation", crate::source::IdKind::Text, &[("q", "{id}")]).declared;
+        source.job_types[0].on_fail = Some(ParentChange {
+            table: "SlideDeck".into(),
+            key: "id".into(),
+            job_column: "deckId".into(),
+            status_column: "status".into(),
+            from: vec!["GENERATING".into()],
+            to: "FAILED".into(),
+            error: Some("error".into()),
+            updated_at: Some("updatedAt".into()),
+        });
+        let manifest =
+            HandlerManifest { domain: "slides".into(), description: String::new(), sources: vec![source] };
+        let all = needed(&manifest);
+        assert_eq!(
+            all.parents,
+            ["\"SlideDeck\".\"updatedAt\"", "\"SlideDeck\".error", "\"SlideDeck\".status"]
+        );
+        let standing = |parents: &[String]| {
+            let grants = Grants { parents: parents.to_vec(), ..all.clone() };
+            standing(GrantsMode::Listed, Some(&grants), &manifest).map_err(|refused| refused.missing)
+        };
+        assert_eq!(standing(&all.parents), Ok(Standing::Active));
+        assert_eq!(
+            standing(&all.parents[2..]),
+            Err(vec!["parents = ['\"SlideDeck\".\"updatedAt\"', '\"SlideDeck\".error']".to_owned()])
+        );
     }
 
     #[test]

@@ -152,7 +152,8 @@ impl Seen {
 
 impl From<&QueueMemory> for Remembered {
     fn from(memory: &QueueMemory) -> Self {
-        let nonces = [&memory.nonce, &memory.nonce_next].into_iter().flatten();
+        let next = memory.nonce_next.as_ref().filter(|next| memory.nonce.as_ref() != Some(next));
+        let nonces = memory.nonce.iter().chain(next);
         Self {
             nonces: nonces.map(|nonce| shortened(nonce, NONCE_DIGITS)).collect(),
             id: memory.id_counter,
@@ -183,6 +184,8 @@ pub struct Intent {
 pub struct PassRecord {
     /// Its id.
     pub id: String,
+    /// What its lease covered: `global`, or a domain.
+    pub scope: String,
     /// Its generation.
     pub generation: u64,
     /// When it began; database clock.

@@ -30,6 +30,7 @@ pub mod manifest;
 pub mod outcome;
 pub mod parking;
 pub mod payload;
+pub mod quarantine;
 pub mod report;
 pub mod scan;
 pub mod settings;

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::lease;
+
 /// Everything a handler declares. `domain` is its name everywhere.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HandlerManifest {
@@ -99,6 +101,13 @@ pub struct ParentChange {
     pub updated_at: Option<String>,
 }
 
+impl ParentChange {
+    /// The columns of the parent that it writes.
+    pub fn written(&self) -> impl Iterator<Item = &String> {
+        [&self.status_column].into_iter().chain(&self.error).chain(&self.updated_at)
+    }
+}
+
 /// A queue and how this source's jobs are recognised in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct QueueRule {
@@ -188,6 +197,9 @@ impl HandlerManifest {
         let mut faults = Vec::new();
         if !is_plain_name(&self.domain) {
             faults.push(format!("domain {:?} must be lower-case letters, digits and `-`", self.domain));
+        }
+        if self.domain == lease::GLOBAL {
+            faults.push(format!("domain {:?}: that is the name of the lease over all domains", self.domain));
         }
         if self.sources.is_empty() {
             faults.push("no source declared: a handler owns at least one job table".to_owned());

@@ -211,7 +211,39 @@ impl SourceCounts {
     }
 }
 
+/// The one item; `None` if there are several.
+fn only<T>(mut items: impl Iterator<Item = T>) -> Option<T> {
+    let first = items.next();
+    first.filter(|_| items.next().is_none())
+}
+
 impl Report {
+    /// The reports of several passes, one per domain, as one: sources and jobs in their order, durations and commands in
+    /// all. What several passes have, each its own, is `null`; so is it if there is none.
+    #[must_use]
+    pub fn merged(reports: Vec<Self>) -> Self {
+        let all = |state: LeaseState| reports.iter().any(|report| report.pass.lease == state);
+        let ranked = [LeaseState::Acquired, LeaseState::Unreachable, LeaseState::Held];
+        let lease = ranked.into_iter().find(|state| all(*state)).unwrap_or(LeaseState::NotTaken);
+        let summaries = || reports.iter().map(|report| &report.pass);
+        let pass = PassSummary {
+            id: only(summaries().filter_map(|pass| pass.id.clone())),
+            generation: only(summaries().filter_map(|pass| pass.generation)),
+            lease,
+            // RFC 3339 in one zone sorts as time does.
+            started_at: summaries().filter_map(|pass| pass.started_at.clone()).min(),
+            duration_ms: summaries().map(|pass| pass.duration_ms).sum(),
+            redis_commands: summaries().map(|pass| pass.redis_commands).sum(),
+            scan_ran: summaries().any(|pass| pass.scan_ran),
+        };
+        let (mut sources, mut jobs) = (vec![], vec![]);
+        for report in reports {
+            sources.extend(report.sources);
+            jobs.extend(report.jobs);
+        }
+        Self { pass, sources, jobs }
+    }
+
     /// Whether there were candidates and not one could be judged.
     #[must_use]
     pub fn judged_nothing(&self) -> bool {

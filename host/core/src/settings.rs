@@ -3,6 +3,8 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::lease::ScopeKind;
+
 /// `[pass]` and `[lease]` of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PassSettings {
@@ -26,6 +28,8 @@ pub struct PassSettings {
     pub queue_depth_max: Option<u32>,
     /// The lease's time to live.
     pub lease_ttl: Duration,
+    /// What one lease covers.
+    pub lease_scope: ScopeKind,
 }
 
 impl Default for PassSettings {
@@ -43,6 +47,7 @@ impl Default for PassSettings {
             // Off: whatever else lives in its queues, an orphan is put back.
             queue_depth_max: None,
             lease_ttl: Duration::from_secs(600),
+            lease_scope: ScopeKind::Global,
         }
     }
 }

@@ -221,6 +221,14 @@ pub enum QueueFailure {
         /// Its generation.
         generation: u64,
     },
+    /// The queue is not the one that was looked at any more. Nothing was written.
+    #[error(
+        "our own key in queue {queue:?} is not what the look at it found: Redis was wiped, restored or swapped meanwhile"
+    )]
+    Changed {
+        /// The queue.
+        queue: String,
+    },
     /// So near to its memory limit that reading long queues might push it over.
     #[error(
         "reading {ids} ids takes more memory than Redis has left below its limit ({free} bytes): raise maxmemory"

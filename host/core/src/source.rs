@@ -48,6 +48,8 @@ pub struct ResolvedSource {
     pub standing: Standing,
     /// SHA-256 of the component, hex.
     pub component_digest: String,
+    /// The role under which PostgreSQL runs what is read and written for it.
+    pub database_role: Option<String>,
 }
 
 /// SQL types by table and column, as `format_type` prints them, e.g. `timestamp(3) without time zone`.

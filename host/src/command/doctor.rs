@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use salvage_core::epoch::{Continuity, QueueMemory, follow};
+use salvage_core::lease::{Scope, ScopeKind};
 use salvage_core::settings::PassSettings;
-use salvage_core::snapshot::{QueueReading, Server};
+use salvage_core::snapshot::{QueueReading, Server, Snapshot};
 use salvage_core::source::ResolvedSource;
 use serde::Serialize;
 
@@ -15,8 +16,9 @@ use super::text::{beside, counted};
 use super::{CommandError, Done, handler, say, say_json};
 use crate::cli::Exit;
 use crate::host::Host;
+use crate::pass;
 use crate::ports::{Ask, Handlers, Jobs, Ledger, Queues, StoreFailure};
-use crate::wasm::LoadState;
+use crate::wasm::{LoadState, Running};
 
 /// How one thing is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -73,10 +75,17 @@ impl Findings {
 ///
 /// # Errors
 /// If standard output is closed. A store that does not answer, or an index that cannot be made, is a finding.
-pub async fn doctor(host: &Host, settings: &PassSettings, create_indexes: bool, json: bool) -> Done {
+pub async fn doctor(
+    host: &Host,
+    settings: &PassSettings,
+    running: Option<&Running>,
+    create_indexes: bool,
+    json: bool,
+) -> Done {
     let mut findings = Findings::default();
     let has_schema = database(host, &mut findings).await;
     handlers(host, &mut findings);
+    quarantined(running, &mut findings);
     // Without a connection there is nothing to add to what was found.
     let sources = match has_schema {
         Some(_) => sources(host, &mut findings).await,
@@ -88,11 +97,19 @@ pub async fn doctor(host: &Host, settings: &PassSettings, create_indexes: bool, 
     for source in &sources {
         index(host, source, settings.page_size, &mut findings).await;
     }
-    let names = host.handlers.domains().into_iter().flat_map(|domain| domain.manifest.sources);
-    let names = names.flat_map(|source| source.queues).map(|queue| queue.name).collect();
-    queues(host, &names, has_schema == Some(true), &mut findings).await;
     if has_schema == Some(true) {
-        waiting::waiting(host, &sources, &mut findings).await;
+        lease(host, settings, &mut findings).await;
+    }
+    let mut scopes = pass::scopes(host, settings);
+    if scopes.is_empty() {
+        // No domain serves. Redis is looked at all the same.
+        scopes.push(Scope::Global);
+    }
+    for (index, scope) in scopes.iter().enumerate() {
+        queues(host, scope, index == 0, has_schema == Some(true), &mut findings).await;
+    }
+    if has_schema == Some(true) {
+        waiting::waiting(host, &scopes, &sources, &mut findings).await;
     }
     if json {
         say_json(&findings.0)?;
@@ -138,21 +155,32 @@ async fn database(host: &Host, findings: &mut Findings) -> Option<bool> {
     }
 }
 
+/// What a running host on this machine says of builds that this process, just started, thinks well of.
+fn quarantined(running: Option<&Running>, findings: &mut Findings) {
+    let Some(running) = running else { return };
+    for told in running.files.iter().filter(|told| told.state == "quarantined") {
+        let subject = format!("handler {}", told.domain.as_ref().unwrap_or(&told.file));
+        let why = told.why.as_deref().unwrap_or_default();
+        findings.bad(&subject, format!("quarantined in the host that runs (process {}): {why}", running.pid));
+    }
+}
+
 fn handlers(host: &Host, findings: &mut Findings) {
-    if let Some(fault) = host.handlers.folder_fault() {
+    let registry = host.handlers.now();
+    if let Some(fault) = registry.folder_fault() {
         findings.bad("handlers", fault.to_string());
-    } else if host.handlers.reports().is_empty() {
+    } else if registry.reports().is_empty() {
         findings.bad("handlers", "the folder of [handlers] dir holds no .wasm file; put one there");
     }
-    for report in host.handlers.reports() {
+    for report in registry.reports() {
         let subject = format!("handler {}", report.domain.as_ref().unwrap_or(&report.file));
         let health = match report.state {
             LoadState::Active => Health::Ok,
             LoadState::Observed { .. } => Health::Note,
-            LoadState::Refused(_) => Health::Bad,
+            LoadState::Refused { .. } | LoadState::Quarantined { .. } | LoadState::Loading(_) => Health::Bad,
         };
-        let line = handler::line(report);
-        match handler::explained(report) {
+        let line = handler::line(&report);
+        match handler::explained(&report) {
             None => findings.add(health, &subject, line, vec![]),
             Some((why, remedy)) => findings.add(health, &subject, format!("{line}: {why}"), remedy),
         }
@@ -199,6 +227,10 @@ async fn make_indexes(
                 say(format_args!("{statement};"))?;
             }
             if let Err(failure) = host.postgres.run_index_statement(&statement).await {
+                if matches!(failure, StoreFailure::Pooled { .. }) {
+                    findings.bad("indexes", failure.to_string());
+                    return Ok(());
+                }
                 findings.bad(
                     &format!("source {}", source.name),
                     format!(
@@ -258,11 +290,48 @@ fn counted_indexes(count: usize, indexes: &BTreeSet<String>) -> String {
     format!("{} {names}", if count == 1 { "index" } else { "indexes" })
 }
 
-async fn queues(host: &Host, names: &BTreeSet<String>, has_schema: bool, findings: &mut Findings) {
-    let snapshot = match host.queues.snapshot(&Ask::guards(names)).await {
+/// Whether all hosts agree on what a lease covers; nothing to tell where there is one, and all do.
+async fn lease(host: &Host, settings: &PassSettings, findings: &mut Findings) {
+    let kind = settings.lease_scope;
+    match host.postgres.check_scope(kind).await {
+        Ok(()) if kind == ScopeKind::Global => {}
+        Ok(()) => findings
+            .good("lease", "scope domain: each domain has its own, and no host of the other kind is at work"),
+        Err(failure) => findings.bad("lease", failure.to_string()),
+    }
+}
+
+/// The queues that one lease covers; Redis itself is told once.
+async fn queues(host: &Host, scope: &Scope, is_first: bool, has_schema: bool, findings: &mut Findings) {
+    let domains = host.handlers.domains().into_iter();
+    let sources = domains
+        .filter(|domain| scope.covers(&domain.manifest.domain))
+        .flat_map(|domain| domain.manifest.sources);
+    let names = &sources.flat_map(|source| source.queues).map(|queue| queue.name).collect();
+    let snapshot = match host.queues.snapshot(&Ask::guards(names).of_scope(scope.as_str())).await {
         Ok(snapshot) => snapshot,
         Err(failure) => return findings.bad("Redis", failure.to_string()),
     };
+    if is_first {
+        redis(&snapshot, findings);
+    }
+    // Without them only what the queues hold can be told, and why was said above.
+    let memories =
+        if has_schema { Some(host.postgres.queue_memories(scope.as_str(), names).await) } else { None };
+    let memories = match memories.transpose() {
+        Ok(memories) => memories,
+        Err(failure) => return findings.bad("queues", failure.to_string()),
+    };
+    for (name, reading) in &snapshot.queues {
+        let subject = match scope {
+            Scope::Global => format!("queue {name}"),
+            Scope::Domain(domain) => format!("queue {name} ({domain})"),
+        };
+        queue(&subject, name, reading, memories.as_ref(), &snapshot.server, findings);
+    }
+}
+
+fn redis(snapshot: &Snapshot, findings: &mut Findings) {
     match snapshot.server_fault() {
         Some(failure) => findings.bad("Redis", failure.to_string()),
         None => findings.good("Redis", node(&snapshot.server)),
@@ -273,15 +342,6 @@ async fn queues(host: &Host, names: &BTreeSet<String>, has_schema: bool, finding
             "Redis",
             format!("maxmemory-policy is {policy}: jobs may be evicted; set noeviction, as BullMQ asks for"),
         );
-    }
-    // Without them only what the queues hold can be told, and why was said above.
-    let memories = if has_schema { Some(host.postgres.queue_memories(names).await) } else { None };
-    let memories = match memories.transpose() {
-        Ok(memories) => memories,
-        Err(failure) => return findings.bad("queues", failure.to_string()),
-    };
-    for (name, reading) in &snapshot.queues {
-        queue(name, reading, memories.as_ref(), &snapshot.server, findings);
     }
 }
 
@@ -298,26 +358,26 @@ fn node(server: &Server) -> String {
 }
 
 fn queue(
+    subject: &str,
     name: &str,
     reading: &QueueReading,
     memories: Option<&BTreeMap<String, QueueMemory>>,
     server: &Server,
     findings: &mut Findings,
 ) {
-    let subject = format!("queue {name}");
     let memory = memories.and_then(|memories| memories.get(name));
     let is_accepted = memory.is_some_and(|memory| memory.accepted_at.is_some());
     if let Some(flaw) = reading.flaws.iter().find(|flaw| !(flaw.is_lack_of_trace() && is_accepted)) {
         let remedy =
             if flaw.is_lack_of_trace() { format!(" (`salvage accept {name}`)") } else { String::new() };
-        return findings.bad(&subject, format!("{flaw}{remedy}"));
+        return findings.bad(subject, format!("{flaw}{remedy}"));
     }
     let scheduled = counted(reading.ids_total() as u64, "job");
     let counter = reading.id_counter.map_or_else(|| "never used".to_owned(), |id| format!("counter {id}"));
     let paused = if reading.is_paused { ", paused" } else { "" };
     let held = format!("{scheduled} scheduled, {counter}{paused}");
     if memories.is_none() {
-        return findings.good(&subject, held);
+        return findings.good(subject, held);
     }
     match (follow(memory, reading, server), memory) {
         (Continuity::Continues, Some(memory)) => {
@@ -329,19 +389,19 @@ fn queue(
             } else {
                 ""
             };
-            findings.good(&subject, format!("{held}; epoch since {:.0}{kept}{accepted}", memory.epoch_began));
+            findings.good(subject, format!("{held}; epoch since {:.0}{kept}{accepted}", memory.epoch_began));
         }
         (Continuity::Broken(why), _) => findings.bad(
-            &subject,
+            subject,
             format!(
                 "{held}; {why}; older orphans will wait: if what it holds now is the truth, run `salvage accept {name}`"
             ),
         ),
         (Continuity::FirstContact, Some(_)) if is_accepted => {
-            findings.good(&subject, format!("{held}; accepted, its epoch begins with its first job"));
+            findings.good(subject, format!("{held}; accepted, its epoch begins with its first job"));
         }
         _ => findings.note(
-            &subject,
+            subject,
             format!(
                 "{held}; no pass has seen it yet: orphans older than the first will wait for `salvage accept {name}`"
             ),

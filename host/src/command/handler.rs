@@ -8,35 +8,40 @@ use serde_json::json;
 use super::text::beside;
 use super::{CommandError, Done, say, say_json};
 use crate::cli::Exit;
-use crate::wasm::{Limits, LoadReport, Registry, Runtime, check_file};
+use crate::wasm::{Limits, LoadReport, LoadState, Registry, Running, Runtime, Told, check_file};
 
 /// Digits of a digest that are shown to people.
 const DIGEST_DIGITS: usize = 12;
 
-/// Prints each file of the folder: whether it serves, and if not, why.
+/// Prints each file of the folder as it would be loaded now: whether it serves, and if not, why; and what a host that runs
+/// on the same folder and machine makes of it.
 ///
 /// # Errors
 /// If the folder could not be read or standard output is closed.
-pub fn list(handlers: &Registry, json: bool) -> Done {
+pub fn list(handlers: &Registry, running: Option<&Running>, json: bool) -> Done {
     if let Some(fault) = handlers.folder_fault() {
         return Err(CommandError::Handler(fault.to_string()));
     }
     if json {
-        say_json(&handlers.reports().iter().map(as_json).collect::<Vec<_>>())?;
+        let line = |report: &LoadReport| as_json(report, running);
+        say_json(&handlers.reports().iter().map(line).collect::<Vec<_>>())?;
         return Ok(Exit::Done);
     }
     if handlers.reports().is_empty() {
         say("no handler: the folder of [handlers] dir holds no .wasm file; put one there")?;
     }
     for report in handlers.reports() {
-        tell(report)?;
+        tell(&report)?;
+    }
+    if let Some(running) = running {
+        tell_running(running)?;
     }
     Ok(Exit::Done)
 }
 
 /// A file's state, name and digest, shortened.
 pub(super) fn line(report: &LoadReport) -> String {
-    let digest = report.digest.as_deref().map_or("", |digest| &digest[..DIGEST_DIGITS.min(digest.len())]);
+    let digest = report.digest.as_deref().map_or("", short);
     let sha = if digest.is_empty() { String::new() } else { format!(", sha256 {digest}…") };
     format!("{} ({}{sha})", report.state.word(), report.file)
 }
@@ -52,6 +57,34 @@ fn tell(report: &LoadReport) -> Result<(), CommandError> {
     Ok(())
 }
 
+/// What the running host says, which may be of another time.
+fn tell_running(running: &Running) -> Result<(), CommandError> {
+    say(format_args!("\nin the host that runs (process {}):", running.pid))?;
+    for told in &running.files {
+        say(format_args!("  {}", told_line(told)))?;
+        if let Some(why) = told.why.as_deref().filter(|_| told.state == "quarantined") {
+            say(beside("    ", why))?;
+        }
+    }
+    Ok(())
+}
+
+fn told_line(told: &Told) -> String {
+    let sha = |digest: &Option<String>| digest.as_deref().map(short).unwrap_or_default().to_owned();
+    let older = match &told.serves_on {
+        Some(_) => format!("; sha256 {}… serves on", sha(&told.serves_on)),
+        None => String::new(),
+    };
+    let domain = told.domain.as_deref().unwrap_or("no domain");
+    let when = if told.is_next { " from its next pass on" } else { "" };
+    format!("{domain}: {} ({}, sha256 {}…{older}){when}", told.state, told.file, sha(&told.digest))
+}
+
+/// The digits of a digest that are shown to people.
+fn short(digest: &str) -> &str {
+    &digest[..DIGEST_DIGITS.min(digest.len())]
+}
+
 /// Why a handler does not act, and lines to paste, which begin at the left so that they can be.
 pub(super) fn explained(report: &LoadReport) -> Option<(String, Vec<String>)> {
     let why = report.why()?;
@@ -59,14 +92,25 @@ pub(super) fn explained(report: &LoadReport) -> Option<(String, Vec<String>)> {
     Some((lines.next().unwrap_or_default(), lines.collect()))
 }
 
-fn as_json(report: &LoadReport) -> serde_json::Value {
+fn as_json(report: &LoadReport, running: Option<&Running>) -> serde_json::Value {
+    let told = |running: &Running| running.files.iter().find(|told| told.file == report.file).cloned();
     json!({
         "file": report.file,
         "digest": report.digest,
         "domain": report.domain,
         "state": report.state.word(),
+        "reached": reached(&report.state),
         "why": report.why(),
+        "running": running.map(|running| json!({ "pid": running.pid, "handler": told(running) })),
     })
+}
+
+/// The last step that a file passed on its way.
+const fn reached(state: &LoadState) -> &'static str {
+    match state {
+        LoadState::Refused { reached, .. } => reached.word(),
+        state => state.word(),
+    }
 }
 
 /// Checks one file as loading would, and prints what it declares and the grants it needs.
@@ -74,7 +118,7 @@ fn as_json(report: &LoadReport) -> serde_json::Value {
 /// # Errors
 /// If the file is no sound handler, or standard output is closed.
 pub async fn check(runtime: &Runtime, file: &Path, limits: &Limits, json: bool) -> Done {
-    let fault = |fault: crate::wasm::LoadFault| {
+    let fault = |fault: std::sync::Arc<crate::wasm::LoadFault>| {
         CommandError::Handler(format!("{} cannot serve: {fault}", file.display()))
     };
     let checked = check_file(runtime, file, limits).await.map_err(fault)?;

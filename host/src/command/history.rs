@@ -27,6 +27,7 @@ pub async fn history<O: Outside>(outside: &O, limit: u32, json: bool) -> Done {
     }
     let header = [
         "STARTED",
+        "SCOPE",
         "GENERATION",
         "TOOK",
         "CANDIDATES",
@@ -38,7 +39,7 @@ pub async fn history<O: Outside>(outside: &O, limit: u32, json: bool) -> Done {
         "BEFORE-EPOCH",
         "STORM",
     ];
-    let mut lines = table(header, 1..11);
+    let mut lines = table(header, 2..12);
     for pass in &passes {
         lines.add_row(row(pass));
     }
@@ -60,7 +61,7 @@ fn alarms(pass: &PassRecord) -> impl Iterator<Item = String> {
     pass.alarms.iter().map(alarm)
 }
 
-fn row(pass: &PassRecord) -> [String; 11] {
+fn row(pass: &PassRecord) -> [String; 12] {
     let total = |key: &str| {
         let sources = pass.sources.as_array().into_iter().flatten();
         sources.filter_map(|source| source.get(key)?.as_u64()).sum::<u64>().to_string()
@@ -68,6 +69,7 @@ fn row(pass: &PassRecord) -> [String; 11] {
     let took = pass.duration_ms.map(|ms| salvage_core::settings::human(Duration::from_millis(ms)));
     [
         format!("{:.0}", pass.started_at),
+        pass.scope.clone(),
         pass.generation.to_string(),
         took.unwrap_or_else(|| "not ended".to_owned()),
         total("candidates"),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use salvage_core::decision::DecisionKind;
+use salvage_core::lease::Scope;
 use salvage_core::report::{JobReport, LeaseState, PassSummary, Report, SourceCounts};
 use salvage_core::settings::{PassSettings, human};
 
@@ -13,7 +14,7 @@ use crate::pass::{self, Mode};
 use crate::ports::Outside;
 use crate::stop::Stop;
 
-/// Runs one pass and prints its report.
+/// Runs one pass, or one for each domain that has a lease of its own, and prints what came of it.
 ///
 /// # Errors
 /// If PostgreSQL failed or standard output is closed.
@@ -24,13 +25,43 @@ pub async fn once<O: Outside>(
     json: bool,
     stop: &Stop,
 ) -> Done {
-    let report = pass::run(outside, settings, mode, stop).await?;
+    let passes = pass::run_each(outside, settings, mode, stop).await;
+    let mut reports = Vec::new();
+    let mut failed = None;
+    for (scope, ended) in passes {
+        match ended {
+            Ok(report) => {
+                if !json {
+                    head(&scope, !reports.is_empty())?;
+                    print(&report)?;
+                }
+                reports.push(report);
+            }
+            Err(failure) if failed.is_none() => failed = Some(failure),
+            // The first is told when the process ends.
+            Err(failure) => tracing::error!(%scope, %failure, "pass failed"),
+        }
+    }
+    // What came of the others is told in text; one object that leaves some out would not be understood.
+    if let Some(failure) = failed {
+        return Err(failure.into());
+    }
+    let report = Report::merged(reports);
     if json {
         say_json(&report)?;
-    } else {
-        print(&report)?;
     }
     Ok(exit(&report))
+}
+
+/// Says whose pass it was, where each domain has its own.
+fn head(scope: &Scope, is_further: bool) -> Result<(), CommandError> {
+    if is_further {
+        say("")?;
+    }
+    match scope {
+        Scope::Global => Ok(()),
+        Scope::Domain(domain) => say(format_args!("domain {domain}")),
+    }
 }
 
 fn exit(report: &Report) -> Exit {

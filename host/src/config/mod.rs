@@ -47,7 +47,7 @@ pub struct Config {
     pub database: Database,
     /// `[redis]`
     pub redis: Redis,
-    /// `[pass]`, and `[lease] ttl`.
+    /// `[pass]`, and `[lease] ttl` and `scope`.
     pub pass: PassSettings,
     /// `[lease]`
     pub lease: Lease,
@@ -60,7 +60,7 @@ pub struct Config {
 /// What is needed to work on handlers without a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfflineConfig {
-    /// `[pass]`, and `[lease] ttl`.
+    /// `[pass]`, and `[lease] ttl` and `scope`.
     pub pass: PassSettings,
     /// `[handlers]` and every `[handler.NAME]`.
     pub handlers: Handlers,
@@ -68,11 +68,13 @@ pub struct OfflineConfig {
     pub log: Log,
 }
 
-/// `[database]`. `pooler` is always `"none"` in this version.
+/// `[database]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Database {
     /// `postgres://…`
     pub url: SecretUrl,
+    /// `pooler`: whether each transaction may be on another server connection, as behind `PgBouncer` in that mode.
+    pub is_pooled: bool,
 }
 
 /// `[redis]`
@@ -114,10 +116,10 @@ pub enum Servers {
     },
 }
 
-/// `[lease]`, but for `ttl`, which is [`PassSettings::lease_ttl`]. `scope` is always `"global"` in this version.
+/// `[lease]`, but for `ttl` and `scope`, which are [`PassSettings::lease_ttl`] and [`PassSettings::lease_scope`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
-    /// The Redis key, without BullMQ's prefix.
+    /// The Redis key, without BullMQ's prefix; that of a domain is followed by `:` and its name.
     pub key: String,
 }
 
@@ -128,7 +130,8 @@ pub struct Handlers {
     pub dir: PathBuf,
     /// Whether manifests need grants.
     pub grants: GrantsMode,
-    /// For compiled components. Not used yet in this version: components are compiled anew at each start.
+    /// For compiled components; by default `$XDG_CACHE_HOME/salvage` or `$HOME/.cache/salvage`. `None`: they are compiled
+    /// anew at each start.
     pub cache_dir: Option<PathBuf>,
     /// Of every handler without limits of its own.
     pub limits: Limits,
@@ -171,6 +174,10 @@ pub struct Handler {
     pub limits: Limits,
     /// `None`: the handler is only observed, unless manifests are trusted.
     pub grants: Option<Grants>,
+    /// The only build that may serve: SHA-256 of its file, lower-case hex.
+    pub sha256: Option<String>,
+    /// The role under which PostgreSQL runs what is read and written for it.
+    pub database_role: Option<String>,
 }
 
 /// Ages at which a row becomes a candidate; `None`: as the manifest says.

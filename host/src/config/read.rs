@@ -9,6 +9,7 @@ use std::time::Duration;
 use miette::NamedSource;
 use salvage_core::act::STATEMENT_TIMEOUT;
 use salvage_core::grants::{Grants, GrantsMode};
+use salvage_core::lease::{Budget, ScopeKind};
 use salvage_core::settings::{PassSettings, human};
 
 use super::section::{
@@ -38,6 +39,7 @@ type Environment = Vec<(OsString, OsString)>;
 /// All settings; what is missing is `None`.
 struct Settings {
     database_url: Option<SecretUrl>,
+    is_pooled: bool,
     redis: Option<Redis>,
     pass: PassSettings,
     lease_key: String,
@@ -57,7 +59,7 @@ pub(super) fn config(
         return Err(reading.faulty());
     };
     Ok(Config {
-        database: Database { url: database_url },
+        database: Database { url: database_url, is_pooled: settings.is_pooled },
         redis,
         pass: settings.pass,
         lease: Lease { key: settings.lease_key },
@@ -102,8 +104,10 @@ impl<'a> Reading<'a> {
                 }
             }
         }
+        let cache_dir = cache_dir(&environment);
         tree::overlay(&mut table, environment, &mut self.drafts);
-        let settings = settings(Section::root(table, &mut self.drafts), needs_stores);
+        let mut settings = settings(Section::root(table, &mut self.drafts), needs_stores);
+        settings.handlers.cache_dir = settings.handlers.cache_dir.or(cache_dir);
         if self.drafts.is_empty() { Ok(settings) } else { Err(self.faulty()) }
     }
 
@@ -132,6 +136,17 @@ impl<'a> Reading<'a> {
     }
 }
 
+/// Where the user's caches are, by the rule of the XDG base directories; `None` where there is no such place, as in most
+/// containers. A relative path counts as none.
+fn cache_dir(environment: &Environment) -> Option<PathBuf> {
+    let folder = |name: &str| {
+        let (_, value) = environment.iter().find(|(variable, _)| variable == name)?;
+        Some(PathBuf::from(value)).filter(|path| path.is_absolute())
+    };
+    let caches = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
+    Some(caches.join("salvage"))
+}
+
 fn position(name: &str, text: &str, offset: usize) -> String {
     let before = text.get(..offset).unwrap_or(text);
     let line = before.matches('\n').count() + 1;
@@ -140,10 +155,10 @@ fn position(name: &str, text: &str, offset: usize) -> String {
 }
 
 fn settings(mut root: Section<'_>, needs_stores: bool) -> Settings {
-    let database_url = database(root.section("database"), needs_stores);
+    let (database_url, is_pooled) = database(root.section("database"), needs_stores);
     let redis = redis::redis(root.section("redis"), needs_stores);
-    let pass = pass(root.section("pass"));
-    let (lease_key, lease_ttl) = lease(root.section("lease"));
+    let (pass, settle_at) = pass(root.section("pass"));
+    let (lease_key, pass) = lease(root.section("lease"), pass, settle_at);
     let mut handlers = handlers(root.section("handlers"));
     let general = handlers.limits;
     handlers.named = root.section("handler").each(|name, section| handler(name, section, general));
@@ -152,19 +167,21 @@ fn settings(mut root: Section<'_>, needs_stores: bool) -> Settings {
     admin.close();
     let log = log(root.section("log"));
     root.close();
-    Settings { database_url, redis, pass: PassSettings { lease_ttl, ..pass }, lease_key, handlers, log }
+    Settings { database_url, is_pooled, redis, pass, lease_key, handlers, log }
 }
 
-fn database(mut section: Section<'_>, is_needed: bool) -> Option<SecretUrl> {
+/// The URL, and whether a transaction pooler is before it.
+fn database(mut section: Section<'_>, is_needed: bool) -> (Option<SecretUrl>, bool) {
     let is_missing = is_needed && !section.has("url");
     let url = section.get("url", database_url);
-    section.get("pooler", |node| word(node, &[("none", ())], &["transaction"]));
+    let poolers = [("none", false), ("transaction", true)];
+    let is_pooled = section.or("pooler", false, |node| word(node, &poolers, &[]));
     if is_missing {
         section
             .complain(Place::Nowhere, missing_url("DATABASE_URL", "postgres://USER:PASSWORD@HOST/DATABASE"));
     }
     section.close();
-    url
+    (url, is_pooled)
 }
 
 pub(super) fn missing_url(variable: &str, example: &str) -> Complaint {
@@ -198,13 +215,18 @@ pub(super) fn url(node: &Node, schemes: &[&str], example: &str) -> Result<Secret
     SecretUrl::parse(text.trim(), schemes).map_err(|fault| complaint(fault.to_string()))
 }
 
-fn pass(mut section: Section<'_>) -> PassSettings {
+/// The settings, and where `settle` is set.
+fn pass(mut section: Section<'_>) -> (PassSettings, Place) {
     let default = PassSettings::default();
+    let mut settle_at = Place::Nowhere;
     let settings = PassSettings {
         interval: section.or("interval", default.interval, duration),
         stale_after: section.or("stale_after", default.stale_after, duration),
         page_size: section.or("page_size", default.page_size, |node| count(node, PAGE_SIZE_MAX)),
-        settle: section.or("settle", default.settle, duration),
+        settle: section.or("settle", default.settle, |node| {
+            settle_at = node.value.clone();
+            duration(node)
+        }),
         recoveries_max: section
             .or("recoveries_max", default.recoveries_max, |node| count(node, RECOVERIES_MAX_MAX)),
         recoveries_window: section.or("recoveries_window", default.recoveries_window, duration),
@@ -212,9 +234,10 @@ fn pass(mut section: Section<'_>) -> PassSettings {
         acts_max: section.or("acts_max", default.acts_max, |node| count(node, ACTS_MAX_MAX)),
         queue_depth_max: section.get("queue_depth_max", |node| count(node, QUEUE_DEPTH_MAX_MAX)),
         lease_ttl: default.lease_ttl,
+        lease_scope: default.lease_scope,
     };
     section.close();
-    settings
+    (settings, settle_at)
 }
 
 /// A requeued job must not be due before the transaction that enqueued it has ended: a worker would find its row still
@@ -229,14 +252,25 @@ fn start_delay(node: &Node) -> Result<std::ops::RangeInclusive<Duration>, Compla
     Err(Complaint::new(message))
 }
 
-fn lease(mut section: Section<'_>) -> (String, Duration) {
+/// The key, and the settings of a pass with its lease. If neither `ttl` nor `settle` is set, they fit.
+fn lease(mut section: Section<'_>, pass: PassSettings, settle_at: Place) -> (String, PassSettings) {
     let key = section.or("key", "lock:job-recovery".to_owned(), text);
-    let ttl = section.or("ttl", PassSettings::default().lease_ttl, |node| {
+    let mut place = settle_at;
+    let lease_ttl = section.or("ttl", pass.lease_ttl, |node| {
+        place = node.value.clone();
         duration_from(node, LEASE_TTL_MIN, "a busy host could not renew it in time")
     });
-    section.get("scope", |node| word(node, &[("global", ())], &["domain"]));
+    let kinds = [ScopeKind::Global, ScopeKind::Domain].map(|kind| (kind.word(), kind));
+    let lease_scope = section.or("scope", pass.lease_scope, |node| word(node, &kinds, &[]));
+    let pass = PassSettings { lease_ttl, lease_scope, ..pass };
+    let budget = Budget::of(&pass);
+    if !budget.fits() {
+        let complaint =
+            Complaint::new(format!("ttl: too short for a pass to act without a renewal: {budget}"));
+        section.complain(place, complaint.with_help("make ttl longer, or [pass] settle shorter"));
+    }
     section.close();
-    (key, ttl)
+    (key, pass)
 }
 
 fn handlers(mut section: Section<'_>) -> Handlers {
@@ -277,10 +311,22 @@ fn handler(name: &str, mut section: Section<'_>, general: Limits) -> Handler {
         own
     });
     let limits = limits(section.section("limits"), general);
+    let sha256 = section.get("sha256", sha256);
+    let database_role = section.get("database_role", text);
     let is_granted = section.has("grants");
     let grants = grants(section.section("grants"));
     section.close();
-    Handler { thresholds, types, limits, grants: is_granted.then_some(grants) }
+    Handler { thresholds, types, limits, grants: is_granted.then_some(grants), sha256, database_role }
+}
+
+/// As `sha256sum` prints it.
+fn sha256(node: &Node) -> Result<String, Complaint> {
+    let digest = text(node)?.trim().to_ascii_lowercase();
+    if digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Ok(digest);
+    }
+    let complaint = Complaint::new(format!("expected 64 hexadecimal digits, found {}", quoted(&digest)));
+    Err(complaint.with_help("`sha256sum FILE` and `salvage handler check FILE` print them"))
 }
 
 fn thresholds(section: &mut Section<'_>) -> Thresholds {

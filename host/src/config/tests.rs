@@ -1,6 +1,7 @@
 //! What is accepted, what wins, and how each kind of fault reads.
 
 use insta::assert_snapshot;
+use salvage_core::lease::ScopeKind;
 use salvage_core::manifest::{JobType, Source, TableMapping};
 
 use super::*;
@@ -60,6 +61,18 @@ fn single(text: &str) -> Servers {
 const EXAMPLE: &str = include_str!("../../salvage.example.toml");
 
 #[test]
+fn compiled_handlers_are_kept_where_the_users_caches_are() {
+    let kept = |text, variables| accepted(text, variables).handlers.cache_dir;
+    assert_eq!(kept("", &[]), None);
+    let caches: &[_] = &[("HOME", "/home/app"), ("XDG_CACHE_HOME", "/caches")];
+    assert_eq!(kept("", caches), Some("/caches/salvage".into()));
+    assert_eq!(kept("", &caches[..1]), Some("/home/app/.cache/salvage".into()));
+    let unusable: &[_] = &[("HOME", ""), ("XDG_CACHE_HOME", "caches")];
+    assert_eq!(kept("", unusable), None, "a relative path is none");
+    assert_eq!(kept("[handlers]\ncache_dir = 'own'", caches), Some("own".into()));
+}
+
+#[test]
 fn the_example_is_the_defaults() {
     assert_eq!(accepted(EXAMPLE, &[]), accepted("", &[]));
 }
@@ -73,7 +86,7 @@ fn the_example_has_every_setting() {
     let whole: String = EXAMPLE.lines().map(uncommented).collect();
     // The one mode in which every setting of [redis] is of use.
     let sentinel = [("SALVAGE_REDIS__MODE", "sentinel"), ("REDIS_URL", "rediss://:hunter2@main")];
-    assert_snapshot!(refused(&whole, &sentinel), @"invalid configuration: salvage.toml:107:10: [admin] listen: a listener is not supported in this version (leave it out)");
+    assert_snapshot!(refused(&whole, &sentinel), @"invalid configuration: salvage.toml:119:10: [admin] listen: a listener is not supported in this version (leave it out)");
 
     let supported = |line: &&str| !line.starts_with("listen");
     let supported: String = whole.lines().filter(supported).map(|line| format!("{line}\n")).collect();
@@ -308,6 +321,16 @@ fn a_start_delay_outlasts_our_transactions() {
 }
 
 #[test]
+fn a_lease_outlasts_what_a_pass_certainly_takes() {
+    assert_snapshot!(refused("[lease]\nttl = \"10s\"\n", &[]), @"invalid configuration: salvage.toml:2:7: [lease] ttl: too short for a pass to act without a renewal: 30 s ([pass] settle) + 1 s (margin before the lease expires) = 31 s, which must be less than 10 s ([lease] ttl) (make ttl longer, or [pass] settle shorter)");
+    assert_snapshot!(refused("[pass]\nsettle = \"2s\"\n[lease]\nkey = \"k\"\n", &[("SALVAGE_LEASE__TTL", "2s")]), @"invalid configuration: SALVAGE_LEASE__TTL: [lease] ttl: too short for a pass to act without a renewal: 2 s ([pass] settle) + 200 ms (margin before the lease expires) = 2200 ms, which must be less than 2 s ([lease] ttl) (make ttl longer, or [pass] settle shorter)");
+    assert_snapshot!(refused("[pass]\nsettle = \"595s\"\n", &[]), @"invalid configuration: salvage.toml:2:10: [lease] ttl: too short for a pass to act without a renewal: 595 s ([pass] settle) + 10 s (margin before the lease expires) = 605 s, which must be less than 10 min ([lease] ttl) (make ttl longer, or [pass] settle shorter)");
+    for (settle, ttl) in [("1ms", "1s"), ("1ms", "2s"), ("1s", "2s"), ("30s", "34s"), ("589s", "600s")] {
+        accepted(&format!("[pass]\nsettle = \"{settle}\"\n[lease]\nttl = \"{ttl}\"\n"), &[]);
+    }
+}
+
+#[test]
 fn a_number_is_whole_and_within_its_limits() {
     let text = "[pass]\npage_size = 0\nacts_max = -1\nrecoveries_max = 2.5\nqueue_depth_max = 0\n";
     assert_snapshot!(refused(text, &[]), @r#"
@@ -353,15 +376,22 @@ fn a_wrong_type_is_told() {
 
 #[test]
 fn what_a_later_version_will_do_is_refused() {
-    let text = "[database]\npooler = 'transaction'\n\
-                [lease]\nscope = 'domain'\n[admin]\nlisten = '127.0.0.1:9464'\n";
-    assert_snapshot!(refused(text, &[]), @r#"
-    invalid configuration, 3 faults:
-    salvage.toml:2:10: [database] pooler: "transaction" is not supported in this version (use "none")
-    salvage.toml:4:9: [lease] scope: "domain" is not supported in this version (use "global")
-    salvage.toml:6:10: [admin] listen: a listener is not supported in this version (leave it out)
-    "#);
+    let text = "[admin]\nlisten = '127.0.0.1:9464'\n";
+    assert_snapshot!(refused(text, &[]), @"invalid configuration: salvage.toml:2:10: [admin] listen: a listener is not supported in this version (leave it out)");
     accepted("[handlers]\ncache_dir = 'cache'\n", &[]);
+}
+
+#[test]
+fn a_pooler_is_there_or_not() {
+    assert!(accepted("[database]\npooler = 'transaction'\n", &[]).database.is_pooled);
+    assert!(!accepted("", &[]).database.is_pooled);
+    assert_snapshot!(refused("[database]\npooler = 'session'\n", &[]), @r#"invalid configuration: salvage.toml:2:10: [database] pooler: expected "none" or "transaction", found "session""#);
+}
+
+#[test]
+fn a_lease_covers_all_domains_or_one() {
+    assert_eq!(accepted("[lease]\nscope = 'domain'\n", &[]).pass.lease_scope, ScopeKind::Domain);
+    assert_snapshot!(refused("[lease]\nscope = 'domains'\n", &[]), @r#"invalid configuration: salvage.toml:2:9: [lease] scope: expected "global" or "domain", found "domains""#);
 }
 
 #[test]

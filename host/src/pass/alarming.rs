@@ -15,6 +15,7 @@ impl<O: Outside> Pass<'_, O> {
         text: String,
     ) -> Result<(), StoreFailure> {
         tracing::error!(%source, "{source}: {text}");
+        self.check_lease()?;
         let Some(licence) = &self.licence else { return Ok(()) };
         self.outside.ledger().alarm(&licence.pass_id, &Alarm { source: source.clone(), kind, text }).await
     }

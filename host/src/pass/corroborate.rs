@@ -25,11 +25,11 @@ impl<O: Outside> Pass<'_, O> {
         known: &Known,
         judged: &Judged,
     ) -> Result<BTreeSet<usize>, StoreFailure> {
-        let Ok(look) = &known.look else { return Ok(BTreeSet::new()) };
-        let recorded = self.outside.ledger().corroborated().await?;
+        let (Ok(look), Some(looked_at)) = (&known.look, known.looked_at) else { return Ok(BTreeSet::new()) };
+        let recorded = self.outside.ledger().corroborated(self.scope.as_str()).await?;
         let mut corroborated = BTreeSet::new();
         let mut seen: Vec<(SourceName, String)> = Vec::new();
-        for (index, source) in gathered.sources.iter().enumerate() {
+        for (index, source) in gathered.own().iter().enumerate() {
             // A record may stem from an epoch that ended just now, which a dry run does not write down.
             let goes_on = source.declared.queues.iter().any(|rule| known.continued.contains(&rule.name));
             if recorded.contains(&source.name) && goes_on {
@@ -56,8 +56,9 @@ impl<O: Outside> Pass<'_, O> {
             }
         }
         if self.licence.is_some() && !seen.is_empty() {
-            let now = self.outside.jobs().now().await?;
-            self.outside.ledger().corroborate(&seen, now).await?;
+            self.check_lease()?;
+            // Seen when the look was taken, and no later: a host that froze since must not vouch for another epoch.
+            self.outside.ledger().corroborate(&seen, looked_at).await?;
         }
         Ok(corroborated)
     }

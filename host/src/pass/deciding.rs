@@ -29,7 +29,7 @@ impl<O: Outside> Pass<'_, O> {
     ) -> Result<(), StoreFailure> {
         let Ok(look) = &known.look else { return Ok(()) };
         let mut timeouts: BTreeMap<String, u32> = BTreeMap::new();
-        for (index, source) in gathered.sources.iter().enumerate() {
+        for (index, source) in gathered.own().iter().enumerate() {
             let mut orphans: Vec<&mut Case> =
                 cases.iter_mut().filter(|case| case.is_absent() && case.candidate.source == index).collect();
             if !may_be_asked(source) {

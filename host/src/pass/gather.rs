@@ -14,16 +14,25 @@ const CANDIDATES_MAX: usize = 1_000_000;
 
 /// All that a pass read from PostgreSQL before it looked at any queue.
 pub(crate) struct Gathered {
-    /// Sources whose manifest fits the catalog, in the order of their handlers.
+    /// Sources whose manifest fits the catalog, in the order of their handlers: first those the pass works on.
     pub(crate) sources: Vec<ResolvedSource>,
+    /// So many of them.
+    own: usize,
     /// The database's clock, read once: the base of every cutoff.
     pub(crate) now: Timestamp,
     /// Rows to look up, by source, in id order.
     pub(crate) candidates: Vec<Candidate>,
     /// Rows that cannot be judged: (source, row, why).
     pub(crate) odd: Vec<(usize, LiveRow, String)>,
-    /// One per source.
+    /// One per source the pass works on.
     pub(crate) census: Vec<Census>,
+}
+
+impl Gathered {
+    /// The sources the pass works on. The others are known for what they have in common with these: queues and parents.
+    pub(crate) fn own(&self) -> &[ResolvedSource] {
+        &self.sources[..self.own]
+    }
 }
 
 impl<O: Outside> Pass<'_, O> {
@@ -31,14 +40,18 @@ impl<O: Outside> Pass<'_, O> {
         let jobs = self.outside.jobs();
         let now = jobs.now().await?;
         let (sources, misfits) = jobs.resolve(&self.outside.handlers().domains()).await?;
-        for misfit in misfits {
+        for misfit in misfits.into_iter().filter(|misfit| self.scope.covers(&misfit.source.domain)) {
             for fault in misfit.faults {
                 tracing::error!(source = %misfit.source, "source left out, its manifest does not fit the database: {fault}");
             }
         }
         let declared = declared_types(&sources);
-        let mut gathered = Gathered { now, candidates: vec![], odd: vec![], census: vec![], sources };
-        for index in 0..gathered.sources.len() {
+        let is_own = |source: &ResolvedSource| self.scope.covers(&source.name.domain);
+        let (mut sources, others): (Vec<_>, Vec<_>) = sources.into_iter().partition(is_own);
+        let own = sources.len();
+        sources.extend(others);
+        let mut gathered = Gathered { now, candidates: vec![], odd: vec![], census: vec![], sources, own };
+        for index in 0..own {
             let source = gathered.sources[index].clone();
             let read = self
                 .read_source(&source, index, &declared[&source.declared.table.table], &mut gathered)

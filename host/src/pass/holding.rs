@@ -65,7 +65,7 @@ impl<O: Outside> Pass<'_, O> {
     ) -> Result<(), StoreFailure> {
         let remembered = self.outside.ledger().storms().await?;
         let mut seen = BTreeMap::new();
-        for (index, source) in gathered.sources.iter().enumerate() {
+        for (index, source) in gathered.own().iter().enumerate() {
             let mut orphans: Vec<&mut Case> = cases
                 .iter_mut()
                 .filter(|case| case.candidate.source == index && case.is_of_a_storm())
@@ -90,6 +90,7 @@ impl<O: Outside> Pass<'_, O> {
                 case.outcome = Some(Outcome::Storm(why.clone()));
             }
         }
+        self.check_lease()?;
         match &self.licence {
             Some(licence) => self.outside.ledger().remember_storms(&seen, gathered.now, &licence.fence).await,
             None => Ok(()),

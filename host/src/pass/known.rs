@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use salvage_core::epoch::{self, Continuity, QueueMemory, Trust};
+use salvage_core::lease::Fence;
 use salvage_core::outcome::Outcome;
 use salvage_core::scan::{ScanCounts, Unreadable};
 use salvage_core::sighting::QueueFailure;
@@ -11,7 +13,7 @@ use salvage_core::source::{ResolvedSource, Standing};
 
 use super::look::{Look, queue_names};
 use super::{Case, Pass, log_failure};
-use crate::ports::{Clock, Jobs, Ledger, Outside, Queues, StoreFailure};
+use crate::ports::{Ask, Clock, Jobs, Ledger, Mark, Outside, Queues, StoreFailure};
 
 /// The first look and what it means.
 pub(crate) struct Known {
@@ -21,6 +23,8 @@ pub(crate) struct Known {
     pub(crate) remembered: BTreeMap<String, QueueMemory>,
     /// What comparing the two said of each queue's epoch; no entry where they could not be compared.
     pub(crate) continuity: BTreeMap<String, Continuity>,
+    /// The database's clock just after that snapshot, if its node may be believed.
+    pub(crate) looked_at: Option<Timestamp>,
     /// Each queue's memory after the snapshot.
     pub(crate) memories: BTreeMap<String, QueueMemory>,
     /// The nonce each marked queue must hold from now on: what this pass wrote.
@@ -36,6 +40,26 @@ pub(crate) struct Known {
 }
 
 impl Known {
+    /// Before the look is compared with what is remembered.
+    const fn before(
+        look: Result<Look, QueueFailure>,
+        remembered: BTreeMap<String, QueueMemory>,
+        accepted_entries: BTreeSet<(String, String)>,
+    ) -> Self {
+        Self {
+            look,
+            looked_at: None,
+            remembered,
+            continuity: BTreeMap::new(),
+            memories: BTreeMap::new(),
+            nonces: BTreeMap::new(),
+            continued: BTreeSet::new(),
+            accepted_entries,
+            scan: None,
+            unreadable: BTreeMap::new(),
+        }
+    }
+
     /// Queues the operator accepted as they are.
     pub(crate) fn vouched(&self) -> BTreeSet<String> {
         let accepted = self.memories.iter().filter(|(_, memory)| memory.accepted_at.is_some());
@@ -79,19 +103,8 @@ impl<O: Outside> Pass<'_, O> {
         look: Result<Look, QueueFailure>,
     ) -> Result<Known, StoreFailure> {
         let ledger = self.outside.ledger();
-        let mut memories = ledger.queue_memories(&queue_names(sources)).await?;
-        let accepted_entries = ledger.accepted_entries().await?;
-        let mut known = Known {
-            look,
-            remembered: memories.clone(),
-            continuity: BTreeMap::new(),
-            memories: BTreeMap::new(),
-            nonces: BTreeMap::new(),
-            continued: BTreeSet::new(),
-            accepted_entries,
-            scan: None,
-            unreadable: BTreeMap::new(),
-        };
+        let mut memories = ledger.queue_memories(self.scope.as_str(), &queue_names(sources)).await?;
+        let mut known = Known::before(look, memories.clone(), ledger.accepted_entries().await?);
         let look = match &known.look {
             Ok(look) if look.snapshot.server_fault().is_none() => look,
             // A replica, or a node that is still loading, says nothing about what the master holds.
@@ -102,9 +115,10 @@ impl<O: Outside> Pass<'_, O> {
             }
         };
         let now = self.outside.jobs().now().await?;
+        known.looked_at = Some(now);
         let server = &look.snapshot.server;
         let of_active = queue_names(sources.iter().filter(|source| source.standing == Standing::Active));
-        let mut changed = BTreeMap::new();
+        let (mut changed, mut marks) = (BTreeMap::new(), BTreeMap::new());
         for (queue, reading) in &look.snapshot.queues {
             let before = memories.remove(queue);
             if !tells_its_epoch(reading) {
@@ -123,7 +137,10 @@ impl<O: Outside> Pass<'_, O> {
                 self.announce(queue, is_marked, &continuity, before.as_ref(), server);
             }
             let nonce = (self.licence.is_some() && is_marked).then(|| self.outside.clock().token());
-            known.nonces.extend(nonce.iter().map(|nonce| (queue.clone(), nonce.clone())));
+            if let Some(nonce) = &nonce {
+                known.nonces.insert(queue.clone(), nonce.clone());
+                marks.insert(queue.clone(), Mark { found: reading.nonce.clone(), nonce: nonce.clone() });
+            }
             let memory = epoch::remember(before.as_ref(), &continuity, reading, server, nonce, now);
             // Where nothing is left at all, it may be the wrong database or host, and the right one is back before the next
             // pass with all it had. Nothing is believed meanwhile; if it was wiped, its nonce will still be missing.
@@ -132,20 +149,57 @@ impl<O: Outside> Pass<'_, O> {
             remembered.insert(queue.clone(), memory);
             known.continuity.insert(queue.clone(), continuity);
         }
+        self.check_lease()?;
         if let Some(licence) = &self.licence {
             ledger.remember_queues(&changed, &licence.fence).await?;
         }
         known.memories.extend(changed);
-        if let Some(licence) = &self.licence
-            && let Err(failure) = self.outside.queues().mark(&known.nonces, &licence.fence).await
-        {
-            log_failure(
-                "the queues could not be marked, so no absence will be believed in this pass",
-                &failure,
-            );
-            known.look = Err(failure);
+        self.check_lease()?;
+        if let Some(licence) = &self.licence {
+            match self.outside.queues().mark(&marks, &licence.fence).await {
+                Ok(()) => self.confirm_first(&mut known, &marks, &licence.fence).await?,
+                Err(failure) => {
+                    log_failure(
+                        "the queues could not be marked, so no absence will be believed in this pass",
+                        &failure,
+                    );
+                    known.look = Err(failure);
+                }
+            }
         }
         Ok(known)
+    }
+
+    /// Where no nonce was found, the first one may have been written into whatever answered a moment after the look. If one
+    /// more look finds it on the server that was looked at, a restart keeps the epoch from now on; if not, the next pass
+    /// finds out.
+    async fn confirm_first(
+        &self,
+        known: &mut Known,
+        marks: &BTreeMap<String, Mark>,
+        fence: &Fence,
+    ) -> Result<(), StoreFailure> {
+        let first = marks.iter().filter(|(_, mark)| mark.found.is_none());
+        let first: BTreeSet<String> = first.map(|(queue, _)| queue.clone()).collect();
+        let Ok(look) = &known.look else { return Ok(()) };
+        if first.is_empty() {
+            return Ok(());
+        }
+        let ask = Ask::guards(&first).of_scope(self.scope.as_str());
+        let Ok(again) = self.outside.queues().snapshot(&ask).await else { return Ok(()) };
+        if again.server_fault().is_some() || again.server.run_id != look.snapshot.server.run_id {
+            return Ok(());
+        }
+        let mut confirmed = BTreeMap::new();
+        for (queue, reading) in again.queues {
+            let Some(memory) = known.memories.get_mut(&queue) else { continue };
+            if reading.nonce.is_some() && reading.nonce == memory.nonce_next {
+                memory.nonce = reading.nonce;
+                confirmed.insert(queue, memory.clone());
+            }
+        }
+        self.check_lease()?;
+        self.outside.ledger().remember_queues(&confirmed, fence).await
     }
 
     fn announce(

@@ -11,7 +11,7 @@ use salvage_core::source::ResolvedSource;
 use super::{Pass, log_failure};
 use crate::ports::{Ask, Clock, Outside, Queues};
 
-/// Ids read at a time: Redis is busy for about a millisecond with such a page of a copy, and the host holds a megabyte.
+/// Ids read at a time: Redis was busy for half a millisecond with such a page of a copy, and the host holds a megabyte.
 const IDS_PER_PAGE: usize = 10_000;
 
 /// A snapshot and when we had it, on our own clock.
@@ -120,7 +120,8 @@ impl<O: Outside> Pass<'_, O> {
         is_whole: bool,
     ) -> Result<Snapshot, QueueFailure> {
         let copies = self.licence.is_some().then(|| self.outside.clock().token());
-        self.outside.queues().snapshot(&Ask { queues, wanted, is_whole, copies: copies.as_deref() }).await
+        let (copies, scope) = (copies.as_deref(), self.scope.as_str());
+        self.outside.queues().snapshot(&Ask { queues, wanted, is_whole, copies, scope }).await
     }
 }
 

@@ -8,7 +8,7 @@ use salvage_core::sighting::{Doubt, Sighting};
 use super::gather::Gathered;
 use super::known::Known;
 use super::look::Look;
-use super::{Case, Pass};
+use super::{Case, Licence, Pass};
 use crate::ports::{Clock, Outside, StoreFailure};
 
 /// A look at what is to be acted on, and at what has just been.
@@ -20,17 +20,23 @@ pub(super) struct Again {
 
 impl<O: Outside> Pass<'_, O> {
     /// Waits until the queues had time to settle. Returns false if there is nothing to wait for, or no time.
-    pub(super) async fn settle(&self, cases: &[Case]) -> bool {
+    ///
+    /// # Errors
+    /// If the lease was lost meanwhile: then it does not wait any longer.
+    pub(super) async fn settle(&self, cases: &[Case], licence: &Licence) -> Result<bool, StoreFailure> {
         let orphans = cases.iter().filter(|case| case.is_to_act()).count();
         if orphans == 0 {
-            return false;
+            return Ok(false);
         }
         let settle_ms = self.settings.settle.as_millis();
         tracing::info!(orphans, settle_ms, "looking again before anything is written");
         tokio::select! {
-            () = self.outside.clock().sleep(self.settings.settle) => true,
-            () = self.stop.requested() => false,
+            () = self.outside.clock().sleep(self.settings.settle) => {}
+            () = self.stop.requested() => return Ok(false),
+            () = licence.trusted.lost() => {}
         }
+        self.check_lease()?;
+        Ok(true)
     }
 
     /// Looks again at what is to be acted on. What is not absent in every look is left alone: a hand-off that heals by

@@ -31,6 +31,7 @@ impl<O: Outside> Pass<'_, O> {
             .map(|case| self.entry(gathered, known, case, case.outcome.as_ref()))
             .collect();
         for batch in entries.chunks(ENTRIES_PER_BATCH) {
+            self.check_lease()?;
             self.outside.ledger().record(batch, &licence.fence).await?;
         }
         Ok(())

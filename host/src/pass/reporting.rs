@@ -85,10 +85,10 @@ pub(crate) fn report<O: Outside>(
     Report { pass, sources, jobs }
 }
 
-/// The counters of each source.
+/// The counters of each source the pass works on.
 pub(crate) fn count(body: &Body) -> Vec<SourceCounts> {
     let mut counts: Vec<SourceCounts> =
-        body.gathered.sources.iter().map(|source| SourceCounts::of(&source.name)).collect();
+        body.gathered.own().iter().map(|source| SourceCounts::of(&source.name)).collect();
     for ((counts, census), stalled) in counts.iter_mut().zip(&body.gathered.census).zip(&body.stalled) {
         counts.live = census.live;
         counts.undeclared = census.undeclared;

@@ -42,7 +42,7 @@ impl<O: Outside> Pass<'_, O> {
         cases: &mut [Case],
     ) -> Result<(), StoreFailure> {
         let Some(licence) = &self.licence else { return Ok(()) };
-        if !self.settle(cases).await {
+        if !self.settle(cases, licence).await? {
             return Ok(());
         }
         let Some(Again { mut look, .. }) = self.look_again(gathered, known, cases, &[]).await? else {
@@ -172,6 +172,7 @@ impl<O: Outside> Acting<'_, O> {
         let (pass_id, fence) = (&self.licence.pass_id, &self.licence.fence);
         let intents: Vec<Intent> =
             acts.iter().map(|(index, _)| intent(self.gathered, &cases[*index])).collect();
+        self.pass.check_lease()?;
         ledger.intend(pass_id, fence, &intents).await?;
         let outcomes = self.carry_out(&acts, cases).await;
         let (mut ended, mut unneeded) = (Ended { begun: 0, done: vec![] }, vec![]);
@@ -194,6 +195,7 @@ impl<O: Outside> Acting<'_, O> {
         for (index, parked) in &parked {
             cases[*index].outcome = Some(Outcome::Parked(parked.to_string()));
         }
+        self.pass.check_lease()?;
         ledger.park(&parked.into_values().collect::<Vec<_>>(), fence).await?;
         Ok(ended)
     }

@@ -50,6 +50,8 @@ enum Ending {
     Not(Outcome),
     /// PostgreSQL failed.
     Failed(StoreFailure),
+    /// Either PostgreSQL failed, or a trigger of this row raised what looks like it.
+    Unclear(StoreFailure),
 }
 
 impl From<Outcome> for Ending {
@@ -74,9 +76,25 @@ pub(super) async fn hold(
             match ending {
                 Ending::Not(outcome) => Ok(Hold::Not(outcome)),
                 Ending::Failed(failure) => Err(failure),
+                Ending::Unclear(failure) => whose(postgres, fence, failure).await.map(Hold::Not),
             }
         }
     }
+}
+
+/// Asks PostgreSQL for something trivial, and so finds out whether a failure is the server's or this row's own: a trigger
+/// may raise any code, and one row must not keep all others from being written.
+///
+/// # Errors
+/// If it is the server's, with what it says to that; a lost connection that can be made anew is nobody's.
+async fn whose(postgres: &Postgres, fence: &Fence, failure: StoreFailure) -> Result<Outcome, StoreFailure> {
+    let mut session = postgres.open(Mode::Write, "see whether PostgreSQL is well").await?;
+    fence::check(&mut session, fence).await?;
+    session.commit().await?;
+    Ok(match failure {
+        StoreFailure::Unreachable(_) => Outcome::Refused(failure.to_string()),
+        failure => Outcome::Parked(format!("{failure}; PostgreSQL itself is well, so it is this row's own")),
+    })
 }
 
 /// Steps 1 to 7, in this order; each takes its lock now and not later.
@@ -88,6 +106,7 @@ async fn attempt(
     entry: &Entry,
 ) -> Result<(), Ending> {
     fence::check(session, fence).await.map_err(of_ours)?;
+    session.take_role(source).await.map_err(of_ours)?;
     let job = lock_job(session, source, act).await?;
     let parent = lock_parent(session, source, act, &job).await?;
     check_inputs(session, source, act).await?;
@@ -96,6 +115,7 @@ async fn attempt(
         update_parent(session, source, act, &parent).await?;
     }
     session.check_constraints().await.map_err(of_the_row)?;
+    session.leave_role(source).await.map_err(of_ours)?;
     let applied =
         Entry { outcome: Some(Outcome::Applied.word().to_owned()), outcome_why: None, ..entry.clone() };
     ledger::write(session, &[applied]).await.map_err(of_ours)
@@ -175,9 +195,12 @@ async fn lock_parent<'a>(
     if found != Some((Some(true),)) {
         return Ok(None);
     }
+    // Other handlers' jobs are no business of this one's role.
+    session.leave_role(source).await.map_err(of_ours)?;
     let statement = Statement::built(sql::live_sibling(source, parent, kind)).bind(&key);
     let statement = statement.bind(&job.table).bind(&act.candidate.token.id);
     let (has_live_sibling,): (bool,) = session.one(statement).await.map_err(of_the_row)?;
+    session.take_role(source).await.map_err(of_ours)?;
     Ok((!has_live_sibling).then_some(LockedParent { act: parent, key, kind }))
 }
 
@@ -247,7 +270,10 @@ fn of_the_row(failure: StoreFailure) -> Ending {
         StoreFailure::Refused { code, message, .. } if error::concerns_the_row(&code) => {
             Outcome::Parked(format!("{message} (SQLSTATE {code})")).into()
         }
-        other => of_ours(other),
+        other => match of_ours(other) {
+            Ending::Failed(failure) if !failure.is_local() => Ending::Unclear(failure),
+            ending => ending,
+        },
     }
 }
 
@@ -295,8 +321,10 @@ mod tests {
             assert!(matches!(of_the_row(refused(code)), Ending::Not(Outcome::Parked(_))), "{code}");
             assert!(matches!(of_ours(refused(code)), Ending::Failed(_)), "{code}");
         }
-        for code in ["25006", "53100", "57014"] {
-            assert!(matches!(of_the_row(refused(code)), Ending::Failed(_)), "{code}");
+        assert!(matches!(of_the_row(refused("57014")), Ending::Failed(_)));
+        for code in ["53100", "58030", "XX000"] {
+            assert!(matches!(of_the_row(refused(code)), Ending::Unclear(_)), "{code}");
+            assert!(matches!(of_ours(refused(code)), Ending::Failed(_)), "{code}");
         }
     }
 }

@@ -32,7 +32,8 @@ pub(super) async fn census(
     declared: &BTreeSet<String>,
     now: Timestamp,
 ) -> Result<Census, StoreFailure> {
-    let mut session = postgres.open(Mode::Read, format!("count the live rows of {}", source.name)).await?;
+    let mut session =
+        postgres.open_for(source, Mode::Read, format!("count the live rows of {}", source.name)).await?;
     let declared: Vec<&str> = declared.iter().map(String::as_str).collect();
     let ahead = now.checked_add(CLOCK_DRIFT).unwrap_or(Timestamp::MAX);
     let statement = Statement::built(sql::census(source)).bind(declared).bind(rfc3339(ahead));
@@ -55,7 +56,8 @@ pub(super) async fn live_rows(
     after: Option<&str>,
     limit: u32,
 ) -> Result<Vec<LiveRow>, StoreFailure> {
-    let mut session = postgres.open(Mode::Read, format!("list the candidates of {}", source.name)).await?;
+    let mut session =
+        postgres.open_for(source, Mode::Read, format!("list the candidates of {}", source.name)).await?;
     let mut statement =
         Statement::built(sql::live_rows(source, after.is_none(), limit)).bind(rfc3339(before));
     if let Some(after) = after {
@@ -101,7 +103,7 @@ pub(super) async fn live_among(
     row_ids: &[String],
 ) -> Result<BTreeSet<String>, StoreFailure> {
     let mut session =
-        postgres.open(Mode::Read, format!("look for live rows of {} by id", source.name)).await?;
+        postgres.open_for(source, Mode::Read, format!("look for live rows of {} by id", source.name)).await?;
     let ids = normalised(source, row_ids);
     let rows: Vec<(String,)> = session.all(Statement::built(sql::live_among(source)).bind(ids)).await?;
     session.commit().await?;
@@ -113,7 +115,8 @@ pub(super) async fn any_exists(
     source: &ResolvedSource,
     row_ids: &[String],
 ) -> Result<bool, StoreFailure> {
-    let mut session = postgres.open(Mode::Read, format!("look for rows of {} by id", source.name)).await?;
+    let mut session =
+        postgres.open_for(source, Mode::Read, format!("look for rows of {} by id", source.name)).await?;
     let ids = normalised(source, row_ids);
     let (found,): (bool,) = session.one(Statement::built(sql::any_exists(source)).bind(ids)).await?;
     session.commit().await?;

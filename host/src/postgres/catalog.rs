@@ -131,6 +131,7 @@ fn fit(domain: &LoadedDomain, declared: &Source, catalog: &Catalog) -> Result<Re
             types: check.types,
             standing: domain.standing,
             component_digest: domain.digest.clone(),
+            database_role: domain.database_role.clone(),
         }),
         _ => Err(Misfit { source: name, faults: check.faults }),
     }
@@ -453,6 +454,7 @@ mod tests {
             },
             standing: Standing::Active,
             digest: "d".into(),
+            database_role: None,
         };
         fit(&domain, &domain.manifest.sources[0], &catalog()).map_err(|misfit| misfit.faults)
     }

@@ -57,6 +57,7 @@ fn reported(attempted: &str, code: &str, message: &str) -> StoreFailure {
         "28P01" | "28000" | "3D000" => StoreFailure::Denied(message),
         // Connection exceptions, too many connections, and a server that stops, crashed or has not started yet.
         "53300" | "57P01" | "57P02" | "57P03" | "57P05" | "25P03" => StoreFailure::Unreachable(message),
+        "25006" => StoreFailure::ReadOnly { message },
         code if code.starts_with("08") => StoreFailure::Unreachable(message),
         "42P01" | "3F000" | "42703" if message.contains("salvage") => {
             StoreFailure::Schema { found: "missing or older than this version".to_owned() }
@@ -94,7 +95,7 @@ mod tests {
         check("08006", |failure| matches!(failure, StoreFailure::Unreachable(_)));
         check("42P01", |failure| failure.is_local());
         check("57014", |failure| failure.is_local());
-        check("25006", |failure| matches!(failure, StoreFailure::Refused { .. }) && !failure.is_local());
+        check("25006", |failure| matches!(failure, StoreFailure::ReadOnly { .. }) && !failure.is_local());
     }
 
     #[test]

@@ -52,6 +52,7 @@ impl Postgres {
     /// # Errors
     /// If PostgreSQL refused it; an invalid index may be left, which the next plan drops.
     pub async fn run_index_statement(&self, statement: &str) -> Result<(), StoreFailure> {
+        self.need_direct("build an index")?;
         let mut connection = self.connect(ACQUIRE_TIMEOUT).await?;
         // The role or the database may have a limit of its own. In a message of its own: together with another
         // statement the index would be built in a transaction, which CONCURRENTLY refuses.

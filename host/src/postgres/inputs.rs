@@ -18,7 +18,8 @@ pub(super) async fn of_page(
     source: &ResolvedSource,
     tokens: &[&RowToken],
 ) -> Result<Vec<Option<JobInputs>>, StoreFailure> {
-    let mut session = postgres.open(Mode::Read, format!("read the inputs of {}", source.name)).await?;
+    let mut session =
+        postgres.open_for(source, Mode::Read, format!("read the inputs of {}", source.name)).await?;
     let inputs = read(&mut session, source, tokens).await?;
     session.commit().await?;
     Ok(inputs)

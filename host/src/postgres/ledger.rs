@@ -71,7 +71,7 @@ const RECORD: &str = "INSERT INTO salvage.ledger AS l (domain, source, job_id, s
     inputs_digest = EXCLUDED.inputs_digest, component_digest = EXCLUDED.component_digest, \
     decision_reason = EXCLUDED.decision_reason, outcome_why = EXCLUDED.outcome_why, decide_us = EXCLUDED.decide_us";
 
-const HISTORY: &str = "SELECT p.id, p.generation, round(extract(epoch FROM p.started_at) * 1000000)::bigint, \
+const HISTORY: &str = "SELECT p.id, p.scope, p.generation, round(extract(epoch FROM p.started_at) * 1000000)::bigint, \
     p.duration_ms, p.sources, p.alarms FROM salvage.passes AS p ORDER BY p.started_at DESC LIMIT $1";
 
 const STORY: &str = "SELECT round(extract(epoch FROM l.first_at) * 1000000)::bigint, \
@@ -303,12 +303,13 @@ pub(super) async fn write(session: &mut Session, entries: &[Entry]) -> Result<()
 }
 
 pub(super) async fn history(postgres: &Postgres, limit: u32) -> Result<Vec<PassRecord>, StoreFailure> {
-    type Row = (String, i64, i64, Option<i64>, Option<Value>, Value);
+    type Row = (String, String, i64, i64, Option<i64>, Option<Value>, Value);
     let mut session = postgres.open(Mode::Read, "read the last passes").await?;
     let rows: Vec<Row> = session.all(Statement::fixed(HISTORY).bind(i64::from(limit))).await?;
     session.commit().await?;
-    let record = |(id, generation, started_at, duration_ms, sources, alarms): Row| PassRecord {
+    let record = |(id, scope, generation, started_at, duration_ms, sources, alarms): Row| PassRecord {
         id,
+        scope,
         generation: generation.unsigned_abs(),
         started_at: instant(started_at).unwrap_or(Timestamp::UNIX_EPOCH),
         duration_ms: duration_ms.map(i64::unsigned_abs),

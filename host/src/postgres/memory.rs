@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use salvage_core::epoch::QueueMemory;
-use salvage_core::lease::Fence;
+use salvage_core::lease::{Fence, GLOBAL};
 use salvage_core::source::SourceName;
 use serde::Serialize;
 
@@ -19,24 +19,38 @@ use crate::ports::StoreFailure;
 const READ: &str = "SELECT q.queue, q.nonce, q.nonce_next, q.id_counter, q.ever_had_jobs, q.run_id, q.replid, \
     q.evicted_keys, round(extract(epoch FROM q.epoch_began) * 1000000)::bigint, \
     round(extract(epoch FROM q.accepted_at) * 1000000)::bigint \
-    FROM salvage.queues AS q WHERE q.prefix = $1 AND ($2::text[] IS NULL OR q.queue = ANY($2::text[]))";
+    FROM salvage.queue_memories AS q \
+    WHERE q.scope = $1 AND q.prefix = $2 AND ($3::text[] IS NULL OR q.queue = ANY($3::text[]))";
 
 /// Under a fence, so that a pass and an operator who accepts cannot lose each other's nonce.
-const REMEMBER: &str = "INSERT INTO salvage.queues AS q (prefix, queue, nonce, nonce_next, id_counter, ever_had_jobs, \
-    run_id, replid, evicted_keys, epoch_began, accepted_at) \
-    SELECT $1, m.queue, m.nonce, m.nonce_next, m.id_counter, m.ever_had_jobs, m.run_id, m.replid, m.evicted_keys, \
-    m.epoch_began, m.accepted_at \
-    FROM jsonb_to_recordset($2::text::jsonb) AS m(queue text, nonce text, nonce_next text, id_counter bigint, \
-    ever_had_jobs boolean, run_id text, replid text, evicted_keys bigint, epoch_began timestamptz, \
-    accepted_at timestamptz) ORDER BY m.queue \
-    ON CONFLICT (prefix, queue) DO UPDATE SET nonce = EXCLUDED.nonce, nonce_next = EXCLUDED.nonce_next, \
-    id_counter = EXCLUDED.id_counter, ever_had_jobs = EXCLUDED.ever_had_jobs, run_id = EXCLUDED.run_id, \
-    replid = EXCLUDED.replid, evicted_keys = EXCLUDED.evicted_keys, epoch_began = EXCLUDED.epoch_began, \
-    accepted_at = EXCLUDED.accepted_at";
+macro_rules! remember {
+    (into $table:literal by ($($key:literal),*) as ($($value:literal),*)) => {
+        concat!(
+            "INSERT INTO salvage.", $table, " AS q (", $($key, ", ",)* "nonce, nonce_next, id_counter, ever_had_jobs, \
+            run_id, replid, evicted_keys, epoch_began, accepted_at) \
+            SELECT ", $($value, ", ",)* "m.nonce, m.nonce_next, m.id_counter, m.ever_had_jobs, m.run_id, m.replid, \
+            m.evicted_keys, m.epoch_began, m.accepted_at \
+            FROM jsonb_to_recordset($2::text::jsonb) AS m(queue text, nonce text, nonce_next text, id_counter bigint, \
+            ever_had_jobs boolean, run_id text, replid text, evicted_keys bigint, epoch_began timestamptz, \
+            accepted_at timestamptz) ORDER BY m.queue \
+            ON CONFLICT (", remember!(@list $($key),*), ") DO UPDATE SET nonce = EXCLUDED.nonce, \
+            nonce_next = EXCLUDED.nonce_next, id_counter = EXCLUDED.id_counter, \
+            ever_had_jobs = EXCLUDED.ever_had_jobs, run_id = EXCLUDED.run_id, replid = EXCLUDED.replid, \
+            evicted_keys = EXCLUDED.evicted_keys, epoch_began = EXCLUDED.epoch_began, \
+            accepted_at = EXCLUDED.accepted_at"
+        )
+    };
+    (@list $first:literal $(, $more:literal)*) => { concat!($first $(, ", ", $more)*) };
+}
+
+const REMEMBER: &str = remember!(into "queues" by ("prefix", "queue") as ("$1", "m.queue"));
+
+const REMEMBER_FOR_DOMAIN: &str =
+    remember!(into "domain_queues" by ("domain", "prefix", "queue") as ("$3", "$1", "m.queue"));
 
 const CORROBORATED: &str = "SELECT DISTINCT c.domain, c.source FROM salvage.corroborations AS c \
-    JOIN salvage.queues AS q ON q.prefix = c.prefix AND q.queue = c.queue \
-    WHERE c.prefix = $1 AND c.seen_at >= q.epoch_began";
+    JOIN salvage.queue_memories AS q ON q.prefix = c.prefix AND q.queue = c.queue \
+    WHERE q.scope = $1 AND c.prefix = $2 AND c.seen_at >= q.epoch_began";
 
 const CORROBORATE: &str = "INSERT INTO salvage.corroborations AS c (prefix, domain, source, queue, seen_at) \
     SELECT DISTINCT $1, s.domain, s.source, s.queue, $3::text::timestamptz \
@@ -56,15 +70,17 @@ const ACCEPT_ENTRY: &str = "INSERT INTO salvage.accepted_entries AS e (prefix, q
 
 pub(super) async fn of_queues(
     postgres: &Postgres,
+    scope: &str,
     queues: &BTreeSet<String>,
 ) -> Result<BTreeMap<String, QueueMemory>, StoreFailure> {
-    read(postgres, Some(queues.iter().map(String::as_str).collect())).await
+    read(postgres, scope, Some(queues.iter().map(String::as_str).collect())).await
 }
 
 pub(super) async fn of_all_queues(
     postgres: &Postgres,
+    scope: &str,
 ) -> Result<BTreeMap<String, QueueMemory>, StoreFailure> {
-    read(postgres, None).await
+    read(postgres, scope, None).await
 }
 
 /// A row as it comes.
@@ -72,10 +88,11 @@ type Row = (String, Option<String>, Option<String>, Option<i64>, bool, String, S
 
 async fn read(
     postgres: &Postgres,
+    scope: &str,
     queues: Option<Vec<&str>>,
 ) -> Result<BTreeMap<String, QueueMemory>, StoreFailure> {
     let mut session = postgres.open(Mode::Read, "read what is remembered of the queues").await?;
-    let statement = Statement::fixed(READ).bind(&postgres.prefix).bind(queues);
+    let statement = Statement::fixed(READ).bind(scope).bind(&postgres.prefix).bind(queues);
     let rows: Vec<Row> = session.all(statement).await?;
     session.commit().await?;
     Ok(rows.into_iter().map(memory).collect())
@@ -143,13 +160,21 @@ pub(super) async fn remember(
     let mut session = postgres.open(Mode::Write, "remember the queues").await?;
     fence::check(&mut session, fence).await?;
     let rows: Vec<Remembered<'_>> = memories.iter().map(Remembered::new).collect();
-    session.execute(Statement::fixed(REMEMBER).bind(&postgres.prefix).bind(document(&rows))).await?;
+    let statement = |text| Statement::fixed(text).bind(&postgres.prefix).bind(document(&rows));
+    let statement = match fence.scope.as_str() {
+        GLOBAL => statement(REMEMBER),
+        domain => statement(REMEMBER_FOR_DOMAIN).bind(domain),
+    };
+    session.execute(statement).await?;
     session.commit().await
 }
 
-pub(super) async fn corroborated(postgres: &Postgres) -> Result<BTreeSet<SourceName>, StoreFailure> {
+pub(super) async fn corroborated(
+    postgres: &Postgres,
+    scope: &str,
+) -> Result<BTreeSet<SourceName>, StoreFailure> {
     let mut session = postgres.open(Mode::Read, "read which sources are corroborated").await?;
-    let statement = Statement::fixed(CORROBORATED).bind(&postgres.prefix);
+    let statement = Statement::fixed(CORROBORATED).bind(scope).bind(&postgres.prefix);
     let rows: Vec<(String, String)> = session.all(statement).await?;
     session.commit().await?;
     Ok(rows.into_iter().map(|(domain, source)| SourceName { domain, source }).collect())

@@ -16,10 +16,11 @@ use super::{ACQUIRE_TIMEOUT, Postgres, error};
 use crate::ports::StoreFailure;
 
 /// Number, name and text of each file, in order.
-const FILES: [(i64, &str, &str); 4] = [
+const FILES: [(i64, &str, &str); 5] = [
     (1, "fence and passes", include_str!("../../../migrations/host/0001_fence_and_passes.sql")),
     (2, "queues", include_str!("../../../migrations/host/0002_queues.sql")),
     (3, "intents and ledger", include_str!("../../../migrations/host/0003_intents_and_ledger.sql")),
+    (4, "domain queues", include_str!("../../../migrations/host/0004_domain_queues.sql")),
     (5, "storms and parked", include_str!("../../../migrations/host/0005_storms_and_parked.sql")),
 ];
 
@@ -42,8 +43,9 @@ impl Postgres {
     /// Needs a direct connection, not one through a transaction pooler.
     ///
     /// # Errors
-    /// If a file was refused, or one that was applied has changed since; what came before it stays applied.
+    /// If there is a pooler, a file was refused, or one that was applied has changed since; what came before it stays applied.
     pub async fn migrate(&self) -> Result<Vec<String>, StoreFailure> {
+        self.need_direct(ATTEMPTED)?;
         let mut connection = self.connect(ACQUIRE_TIMEOUT).await?;
         let applied = migrate_alone(&mut connection).await;
         // Closing also gives the lock back; if PostgreSQL is not there to hear it, it has done so by itself.

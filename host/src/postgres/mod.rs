@@ -23,7 +23,7 @@ use salvage_core::act::{ACTS_CONCURRENT, Act};
 use salvage_core::alarm::Alarm;
 use salvage_core::candidate::{LiveRow, RowToken};
 use salvage_core::epoch::QueueMemory;
-use salvage_core::lease::Fence;
+use salvage_core::lease::{Fence, ScopeKind};
 use salvage_core::ledger::{Entry, Intent, PassRecord, StoryLine};
 use salvage_core::parking::Parked;
 use salvage_core::report::SourceCounts;
@@ -95,7 +95,12 @@ pub struct Postgres {
     pooler: Pooler,
     /// Redis's key prefix.
     prefix: String,
+    /// How long hosts of the other kind of lease scope must have been silent before this kind begins.
+    scope_rest: Duration,
 }
+
+/// Two intervals of the default.
+const SCOPE_REST: Duration = Duration::from_secs(600);
 
 impl Postgres {
     /// Reads the URL; connects to nothing. `prefix` is Redis's key prefix, by which queues are remembered.
@@ -113,13 +118,34 @@ impl Postgres {
             .max_connections(CONNECTIONS_MAX)
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .connect_lazy_with(options);
-        Ok(Self { pool, pooler, prefix: prefix.to_owned() })
+        Ok(Self::from_pool(pool, pooler, prefix))
     }
 
     /// The same over a pool that somebody else has set up.
     #[must_use]
     pub fn from_pool(pool: PgPool, pooler: Pooler, prefix: &str) -> Self {
-        Self { pool, pooler, prefix: prefix.to_owned() }
+        Self { pool, pooler, prefix: prefix.to_owned(), scope_rest: SCOPE_REST }
+    }
+
+    /// The same, beginning after hosts of the other kind of lease scope have been silent for `rest`: longer than from one
+    /// of their passes to the next.
+    #[must_use]
+    pub fn with_scope_rest(self, rest: Duration) -> Self {
+        Self { scope_rest: rest, ..self }
+    }
+
+    /// Fails if hosts of the other kind of lease scope are at work. Reads only.
+    ///
+    /// # Errors
+    /// [`StoreFailure::OtherScope`], or if PostgreSQL does not answer.
+    pub async fn check_scope(&self, kind: ScopeKind) -> Result<(), StoreFailure> {
+        fence::check_scope(self, kind).await
+    }
+
+    /// Fails behind a transaction pooler, whose connections are no place for what outlives a transaction: a session's
+    /// lock or setting would end up with strangers.
+    fn need_direct(&self, attempted: &'static str) -> Result<(), StoreFailure> {
+        if self.is_pooled() { Err(StoreFailure::Pooled { attempted }) } else { Ok(()) }
     }
 
     fn is_pooled(&self) -> bool {
@@ -282,13 +308,14 @@ impl Ledger for Postgres {
 
     async fn queue_memories(
         &self,
+        scope: &str,
         queues: &BTreeSet<String>,
     ) -> Result<BTreeMap<String, QueueMemory>, StoreFailure> {
-        memory::of_queues(self, queues).await
+        memory::of_queues(self, scope, queues).await
     }
 
-    async fn all_queue_memories(&self) -> Result<BTreeMap<String, QueueMemory>, StoreFailure> {
-        memory::of_all_queues(self).await
+    async fn all_queue_memories(&self, scope: &str) -> Result<BTreeMap<String, QueueMemory>, StoreFailure> {
+        memory::of_all_queues(self, scope).await
     }
 
     async fn remember_queues(
@@ -299,8 +326,8 @@ impl Ledger for Postgres {
         memory::remember(self, memories, fence).await
     }
 
-    async fn corroborated(&self) -> Result<BTreeSet<SourceName>, StoreFailure> {
-        memory::corroborated(self).await
+    async fn corroborated(&self, scope: &str) -> Result<BTreeSet<SourceName>, StoreFailure> {
+        memory::corroborated(self, scope).await
     }
 
     async fn corroborate(&self, seen: &[(SourceName, String)], now: Timestamp) -> Result<(), StoreFailure> {

@@ -6,9 +6,10 @@
 use std::time::Duration;
 
 use salvage_core::act::STATEMENT_TIMEOUT;
+use salvage_core::source::ResolvedSource;
 use sqlx::error::BoxDynError;
 use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::postgres::{PgArguments, PgPool, PgRow};
 use sqlx::{Arguments, AssertSqlSafe, Encode, FromRow, SqlSafeStr, SqlStr, Type};
 
 use super::sql;
@@ -65,10 +66,13 @@ impl Statement {
 #[derive(Debug)]
 pub(super) struct Session {
     connection: PoolConnection<sqlx::Postgres>,
+    pool: PgPool,
     attempted: String,
     /// Whether statements are named, and so parsed once per connection.
     is_named: bool,
     is_over: bool,
+    /// The server takes no writes: another one may by now, behind the same address.
+    is_useless: bool,
 }
 
 impl Postgres {
@@ -80,11 +84,25 @@ impl Postgres {
     ) -> Result<Session, StoreFailure> {
         let mut session = Session {
             connection: self.connection().await?,
+            pool: self.pool.clone(),
             attempted: attempted.into(),
             is_named: !self.is_pooled(),
             is_over: false,
+            is_useless: false,
         };
         session.control(sql::opening(mode)).await?;
+        Ok(session)
+    }
+
+    /// The same, for what is read of a source: under its handler's role, if it has one.
+    pub(super) async fn open_for(
+        &self,
+        source: &ResolvedSource,
+        mode: Mode,
+        attempted: impl Into<String>,
+    ) -> Result<Session, StoreFailure> {
+        let mut session = self.open(mode, attempted).await?;
+        session.take_role(source).await?;
         Ok(session)
     }
 }
@@ -97,7 +115,8 @@ impl Session {
     {
         let arguments = self.encoded(statement.arguments)?;
         let query = sqlx::query_as_with::<_, T, _>(statement.sql, arguments).persistent(self.is_named);
-        within(&self.attempted, query.fetch_all(&mut *self.connection)).await
+        let answered = within(&self.attempted, query.fetch_all(&mut *self.connection)).await;
+        self.noted(answered)
     }
 
     /// The one row, if there is one.
@@ -107,7 +126,8 @@ impl Session {
     {
         let arguments = self.encoded(statement.arguments)?;
         let query = sqlx::query_as_with::<_, T, _>(statement.sql, arguments).persistent(self.is_named);
-        within(&self.attempted, query.fetch_optional(&mut *self.connection)).await
+        let answered = within(&self.attempted, query.fetch_optional(&mut *self.connection)).await;
+        self.noted(answered)
     }
 
     /// The row that is always there.
@@ -126,8 +146,8 @@ impl Session {
     pub(super) async fn execute(&mut self, statement: Statement) -> Result<u64, StoreFailure> {
         let arguments = self.encoded(statement.arguments)?;
         let query = sqlx::query_with(statement.sql, arguments).persistent(self.is_named);
-        let done = within(&self.attempted, query.execute(&mut *self.connection)).await?;
-        Ok(done.rows_affected())
+        let answered = within(&self.attempted, query.execute(&mut *self.connection)).await;
+        Ok(self.noted(answered)?.rows_affected())
     }
 
     /// Ends the transaction and keeps what it wrote.
@@ -150,6 +170,23 @@ impl Session {
         self.control(sql::Text("SET CONSTRAINTS ALL IMMEDIATE".to_owned())).await
     }
 
+    /// From here on PostgreSQL grants only what the source's handler is granted; until [`Self::leave_role`], or the
+    /// transaction's end.
+    pub(super) async fn take_role(&mut self, source: &ResolvedSource) -> Result<(), StoreFailure> {
+        match &source.database_role {
+            Some(role) => self.control(sql::take_role(role)).await,
+            None => Ok(()),
+        }
+    }
+
+    /// What follows is the host's own business.
+    pub(super) async fn leave_role(&mut self, source: &ResolvedSource) -> Result<(), StoreFailure> {
+        match &source.database_role {
+            Some(_) => self.control(sql::leave_role()).await,
+            None => Ok(()),
+        }
+    }
+
     fn encoded(&self, arguments: Result<PgArguments, BoxDynError>) -> Result<PgArguments, StoreFailure> {
         arguments.map_err(|error| StoreFailure::Unexpected {
             attempted: self.attempted.clone(),
@@ -160,14 +197,27 @@ impl Session {
     /// A statement without parameters and rows, in the simple protocol.
     pub(super) async fn control(&mut self, sql: sql::Text) -> Result<(), StoreFailure> {
         let raw = sqlx::raw_sql(AssertSqlSafe(sql.0));
-        within(&self.attempted, raw.execute(&mut *self.connection)).await?;
+        let answered = within(&self.attempted, raw.execute(&mut *self.connection)).await;
+        self.noted(answered)?;
         Ok(())
+    }
+
+    /// A server that takes no writes is a standby, as a rule: connections that were made before it became one would lead
+    /// there for ever. None is kept, so that the next one leads to whoever is the primary then.
+    fn noted<T>(&mut self, answered: Result<T, StoreFailure>) -> Result<T, StoreFailure> {
+        if matches!(answered, Err(StoreFailure::ReadOnly { .. })) {
+            self.is_useless = true;
+            while let Some(mut idle) = self.pool.try_acquire() {
+                idle.close_on_drop();
+            }
+        }
+        answered
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if !self.is_over {
+        if !self.is_over || self.is_useless {
             self.connection.close_on_drop();
         }
     }

@@ -1,13 +1,16 @@
 //! Names of keys: BullMQ's, and those of ours in each queue.
 
+use salvage_core::lease::GLOBAL;
 use salvage_core::snapshot::State;
 
-/// Our own key in a queue, a hash: field `nonce`, and `generation:<scope>` for each scope of the lease. No id of a job
-/// meets it, because BullMQ refuses ids of this form.
+/// Our own key in a queue, a hash: for each scope of the lease a nonce ([`nonce`]) and `generation:<scope>`. No id of a
+/// job meets it, because BullMQ refuses ids of this form.
 pub(super) const HOST: &str = "salvage:host";
 
-/// Field of [`HOST`] that holds the nonce.
-pub(super) const NONCE: &str = "nonce";
+/// Field of [`HOST`] that holds a scope's nonce: `nonce` for the one over all domains, else `nonce:<scope>`.
+pub(super) fn nonce(scope: &str) -> String {
+    if scope == GLOBAL { "nonce".to_owned() } else { format!("nonce:{scope}") }
+}
 
 /// The keys of one queue.
 #[derive(Debug, Clone)]

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use redis::Value;
-use salvage_core::lease::LeaseAnswer;
+use salvage_core::lease::{LeaseAnswer, Scope};
 use salvage_core::sighting::QueueFailure;
 
 use super::connection::Connection;
@@ -23,7 +23,7 @@ static RENEW: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("rene
 /// between two passes) is made good by the second; a Redis that fails twice in a row is not well.
 const ATTEMPTS: u32 = 2;
 
-/// The lease under one key.
+/// The leases of a deployment: of scope `global` under one key, of a domain under that key and its name.
 #[derive(Debug, Clone)]
 pub struct RedisLease {
     connection: Arc<Connection>,
@@ -35,20 +35,22 @@ impl RedisLease {
         Self { connection, key }
     }
 
-    /// Lets the lease begin anew if it is still `owner`'s; returns whether it was. One that expired is not taken again.
-    ///
-    /// # Errors
-    /// If Redis does not answer. The lease may or may not have been prolonged, so trust does not grow.
-    pub async fn renew(&self, owner: &str, ttl: Duration) -> Result<bool, QueueFailure> {
-        let mut call = Call::default();
-        call.key(self.key.clone()).arg(owner).arg(milliseconds(ttl));
-        reply::flag(script::COMMAND, &RENEW.ask(&self.connection, &call).await?)
+    fn key(&self, scope: &Scope) -> String {
+        match scope {
+            Scope::Global => self.key.clone(),
+            Scope::Domain(domain) => format!("{}:{domain}", self.key),
+        }
     }
 
     /// `None` if the key is there already.
-    async fn set_if_free(&self, owner: &str, ttl: Duration) -> Result<Option<LeaseAnswer>, QueueFailure> {
+    async fn set_if_free(
+        &self,
+        key: &str,
+        owner: &str,
+        ttl: Duration,
+    ) -> Result<Option<LeaseAnswer>, QueueFailure> {
         let mut command = redis::pipe();
-        command.cmd("SET").arg(&self.key).arg(owner).arg("NX").arg("PX").arg(milliseconds(ttl));
+        command.cmd("SET").arg(key).arg(owner).arg("NX").arg("PX").arg(milliseconds(ttl));
         match self.connection.tell(&command).await?.first() {
             Some(Value::Okay) => Ok(Some(LeaseAnswer::Acquired)),
             Some(Value::Nil) => Ok(None),
@@ -57,9 +59,9 @@ impl RedisLease {
     }
 
     /// Whose lease it is; `None` if nobody's.
-    async fn read_back(&self, owner: &str) -> Result<Option<LeaseAnswer>, QueueFailure> {
+    async fn read_back(&self, key: &str, owner: &str) -> Result<Option<LeaseAnswer>, QueueFailure> {
         let mut command = redis::pipe();
-        command.cmd("GET").arg(&self.key);
+        command.cmd("GET").arg(key);
         let reply = self.connection.ask(&command).await?.into_iter().next().unwrap_or_default();
         let holder = reply::text("GET", reply)?;
         Ok(holder.map(|holder| if holder == owner { LeaseAnswer::Acquired } else { LeaseAnswer::Held }))
@@ -67,10 +69,11 @@ impl RedisLease {
 }
 
 impl Lease for RedisLease {
-    async fn acquire(&self, owner: &str, ttl: Duration) -> Result<LeaseAnswer, QueueFailure> {
+    async fn acquire(&self, scope: &Scope, owner: &str, ttl: Duration) -> Result<LeaseAnswer, QueueFailure> {
+        let key = &self.key(scope);
         let mut last = QueueFailure::Dropped { detail: "the lease expired while it was taken".to_owned() };
         for attempt in 1..=ATTEMPTS {
-            match self.set_if_free(owner, ttl).await {
+            match self.set_if_free(key, owner, ttl).await {
                 Ok(Some(answer)) => return Ok(answer),
                 // Nothing of ours can be there before the first attempt.
                 Ok(None) if attempt == 1 => return Ok(LeaseAnswer::Held),
@@ -79,7 +82,7 @@ impl Lease for RedisLease {
                 Err(failure) => return Err(failure),
             }
             // The reply was lost, or our own earlier SET has arrived late: the key itself tells, on a new connection.
-            match self.read_back(owner).await {
+            match self.read_back(key, owner).await {
                 Ok(Some(answer)) => return Ok(answer),
                 Ok(None) if matches!(last, QueueFailure::Dropped { .. }) => {}
                 // The failure that came first says more than the one that followed from it.
@@ -89,9 +92,15 @@ impl Lease for RedisLease {
         Err(last)
     }
 
-    async fn expires_in(&self) -> Result<Option<Duration>, QueueFailure> {
+    async fn renew(&self, scope: &Scope, owner: &str, ttl: Duration) -> Result<bool, QueueFailure> {
+        let mut call = Call::default();
+        call.key(self.key(scope)).arg(owner).arg(milliseconds(ttl));
+        reply::flag(script::COMMAND, &RENEW.ask(&self.connection, &call).await?)
+    }
+
+    async fn expires_in(&self, scope: &Scope) -> Result<Option<Duration>, QueueFailure> {
         let mut command = redis::pipe();
-        command.cmd("PTTL").arg(&self.key);
+        command.cmd("PTTL").arg(self.key(scope));
         match self.connection.ask(&command).await?.first() {
             // Negative: it has gone, or never runs out.
             Some(Value::Int(ms)) => Ok(u64::try_from(*ms).ok().map(Duration::from_millis)),
@@ -99,9 +108,9 @@ impl Lease for RedisLease {
         }
     }
 
-    async fn release(&self, owner: &str) -> Result<bool, QueueFailure> {
+    async fn release(&self, scope: &Scope, owner: &str) -> Result<bool, QueueFailure> {
         let mut call = Call::default();
-        call.key(self.key.clone()).arg(owner);
+        call.key(self.key(scope)).arg(owner);
         reply::flag(script::COMMAND, &RELEASE.ask(&self.connection, &call).await?)
     }
 }

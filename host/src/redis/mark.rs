@@ -9,25 +9,26 @@ use salvage_core::sighting::QueueFailure;
 use super::connection::Connection;
 use super::keys::Keys;
 use super::script::{Answer, Call, Script};
+use crate::ports::Mark;
 
 static MARK: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("mark.lua")));
 
-/// Writes a nonce into each queue, under the fence.
+/// Writes a nonce into each queue in place of the one that was found there, under the fence.
 pub(super) async fn write(
     connection: &Connection,
     prefix: &str,
-    nonces: &BTreeMap<String, String>,
+    marks: &BTreeMap<String, Mark>,
     fence: &Fence,
 ) -> Result<(), QueueFailure> {
-    if nonces.is_empty() {
+    if marks.is_empty() {
         return Ok(());
     }
     let mut call = Call::default();
     call.arg(&fence.scope).arg(fence.generation);
-    for (queue, nonce) in nonces {
-        call.key(Keys::new(prefix, queue).host()).arg(nonce);
+    for (queue, Mark { found, nonce }) in marks {
+        call.key(Keys::new(prefix, queue).host()).arg(nonce).arg(found.as_deref().unwrap_or_default());
     }
-    let queues: Vec<&String> = nonces.keys().collect();
+    let queues: Vec<&String> = marks.keys().collect();
     // Written twice, it is the same mark.
     let answer = Answer::parse(MARK.ask(connection, &call).await?)?;
     match answer.word() {
@@ -36,6 +37,7 @@ pub(super) async fn write(
             let queue = (*answer.of(&queues)?).clone();
             Err(QueueFailure::Fenced { queue, generation: answer.number()? })
         }
+        "changed" => Err(QueueFailure::Changed { queue: (*answer.of(&queues)?).clone() }),
         "wrong-type" => {
             let key = Keys::new(prefix, answer.of(&queues)?).host();
             Err(QueueFailure::WrongType { detail: format!("key {key} is not the host's") })

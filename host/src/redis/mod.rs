@@ -53,7 +53,7 @@ use self::connection::Connection;
 use self::copies::Copies;
 use self::keys::Keys;
 use self::snapshot::Camera;
-use crate::ports::{Ask, QueueTerms, Queues};
+use crate::ports::{Ask, Mark, QueueTerms, Queues};
 
 /// The queues under one prefix of one Redis. Clones share the connection and its count of commands.
 #[derive(Debug, Clone)]
@@ -86,7 +86,7 @@ impl RedisQueues {
         self
     }
 
-    /// The lease under `key`, on the same connection: in a cluster, `{bull}:` is put before a key that lies in another
+    /// The leases under `key`, on the same connection: in a cluster, `{bull}:` is put before a key that lies in another
     /// slot than the queues of prefix `{bull}`.
     #[must_use]
     pub fn lease(&self, key: impl Into<String>) -> RedisLease {
@@ -139,8 +139,8 @@ impl Queues for RedisQueues {
         residues::read(&self.connection, &self.prefix, jobs).await
     }
 
-    async fn mark(&self, nonces: &BTreeMap<String, String>, fence: &Fence) -> Result<(), QueueFailure> {
-        mark::write(&self.connection, &self.prefix, nonces, fence).await
+    async fn mark(&self, marks: &BTreeMap<String, Mark>, fence: &Fence) -> Result<(), QueueFailure> {
+        mark::write(&self.connection, &self.prefix, marks, fence).await
     }
 
     async fn act(&self, act: &Act, terms: &QueueTerms) -> Result<ScriptAnswer, QueueFailure> {

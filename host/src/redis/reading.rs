@@ -8,7 +8,7 @@ use redis::{Pipeline, Value};
 use salvage_core::snapshot::{Flaw, IdsCopy, QueueReading, State, is_marker};
 
 use super::copies::{self, Copies};
-use super::keys::{HOST, Keys, NONCE};
+use super::keys::{HOST, Keys};
 use super::reply;
 
 /// Ids of retained finished entries read per queue and set: enough to see whose jobs a queue holds.
@@ -34,6 +34,8 @@ pub(super) enum Read<'t> {
 pub(super) struct QueuePlan<'t> {
     pub(super) keys: Keys,
     pub(super) reads: Vec<(State, Read<'t>)>,
+    /// Which field of our own key.
+    pub(super) nonce: String,
 }
 
 impl QueuePlan<'_> {
@@ -63,7 +65,7 @@ impl QueuePlan<'_> {
         commands.cmd("EXISTS").arg(keys.own("meta"));
         commands.cmd("HEXISTS").arg(keys.own("meta")).arg("paused");
         commands.cmd("EXISTS").arg(keys.own("groups"));
-        commands.cmd("HGET").arg(keys.host()).arg(NONCE);
+        commands.cmd("HGET").arg(keys.host()).arg(&self.nonce);
         for finished in ["completed", "failed"] {
             commands.cmd("ZREVRANGE").arg(keys.own(finished)).arg(0).arg(RETAINED_MAX - 1).arg("WITHSCORES");
         }
@@ -288,7 +290,7 @@ mod tests {
     }
 
     fn plan<'t>(reads: Vec<(State, Read<'t>)>) -> QueuePlan<'t> {
-        QueuePlan { keys: Keys::new("bull", "slides"), reads }
+        QueuePlan { keys: Keys::new("bull", "slides"), reads, nonce: super::super::keys::nonce("global") }
     }
 
     fn read(changes: &[(usize, &str)]) -> QueueReading {

@@ -7,10 +7,10 @@
 --
 -- KEYS[i]            `<prefix>:<queue>:salvage:host` of place i; all other keys begin with the same `<prefix>:<queue>:`
 -- ARGV[1]            'enqueue' or 'probe'
--- ARGV[2]            scope of the lease
+-- ARGV[2]            scope of the lease: 'global', or a domain
 -- ARGV[3]            the pass's generation in that scope
 -- ARGV[4]            Redis time after which nothing is done any more, milliseconds since 1970
--- ARGV[4i+1..4i+4]   of place i: `<prefix>:<queue>:`; entry id; the nonce that KEYS[i] must hold, or '' for any; '1' if
+-- ARGV[4i+1..4i+4]   of place i: `<prefix>:<queue>:`; entry id; the scope's nonce that KEYS[i] must hold, or '' for any; '1' if
 --                    `meta` must be there, or ''
 -- then, to enqueue:  number of the place to enqueue at; job name; data (JSON); options (JSON, as BullMQ stores them);
 --                    delay in milliseconds from now, Redis time; priority, 0 for none
@@ -39,6 +39,7 @@
 
 local mode, generation = ARGV[1], tonumber(ARGV[3])
 local field = 'generation:' .. ARGV[2]
+local nonce = ARGV[2] == 'global' and 'nonce' or 'nonce:' .. ARGV[2]
 
 local STATES = {
   { 'wait', 'list' }, { 'paused', 'list' }, { 'active', 'list' },
@@ -143,7 +144,7 @@ end
 
 local function epoch()
   for i, place in ipairs(places) do
-    if place.nonce ~= '' and redis.call('HGET', place.host, 'nonce') ~= place.nonce then
+    if place.nonce ~= '' and redis.call('HGET', place.host, nonce) ~= place.nonce then
       return { 'epoch', i }
     end
   end

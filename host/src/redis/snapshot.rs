@@ -15,7 +15,7 @@ use salvage_core::snapshot::{Server, Snapshot, State};
 
 use super::connection::Connection;
 use super::copies::{self, Copies};
-use super::keys::Keys;
+use super::keys::{self, Keys};
 use super::reading::{QueuePlan, Read};
 use super::strategy::{SnapshotLimits, Way, Ways};
 use super::{info, reply, sizes};
@@ -57,7 +57,8 @@ impl Camera<'_> {
         };
         let plan = |queue: &String| {
             let reads = State::ALL.into_iter().map(|state| (state, reads(queue, state)));
-            (queue.clone(), QueuePlan { keys: Keys::new(self.prefix, queue), reads: reads.collect() })
+            let nonce = keys::nonce(ask.scope);
+            (queue.clone(), QueuePlan { keys: Keys::new(self.prefix, queue), reads: reads.collect(), nonce })
         };
         let plans: Vec<(String, QueuePlan<'_>)> = ask.queues.iter().map(plan).collect();
         let mut commands = redis::pipe();

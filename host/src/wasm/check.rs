@@ -144,8 +144,14 @@ impl Contract {
     /// [`LoadFault::WrongWorld`] if the interface is not there, [`LoadFault::Contract`] if its types differ.
     pub(super) fn check(&self, component: &Component, engine: &Engine) -> Result<(), LoadFault> {
         let Some((ComponentItem::ComponentInstance(domain), _)) = component.get_export(None, DOMAIN) else {
-            let found = component.component_type().exports(engine).map(|(name, _)| name.to_owned()).collect();
-            return Err(LoadFault::WrongWorld { found });
+            let exports = component.component_type();
+            let found: Vec<String> = exports.exports(engine).map(|(name, _)| name.to_owned()).collect();
+            let plain = DOMAIN.split_once('@').map_or(DOMAIN, |(plain, _version)| plain);
+            let other = found.iter().find_map(|name| name.strip_prefix(plain)?.strip_prefix('@'));
+            return Err(match other {
+                Some(version) => LoadFault::OtherContract { found: version.to_owned() },
+                None => LoadFault::WrongWorld { found },
+            });
         };
         self.compare(DOMAIN, &domain, engine).map_err(LoadFault::Contract)?;
         for (name, import) in component.component_type().imports(engine) {

@@ -9,14 +9,16 @@
 //! not fit fails with the pool's words, and a full pool fails like a fault of the guest. On demand the limits are those of
 //! the call's own limiter, whatever the component is made of, and [`CALLS_MAX`] bounds their sum.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use wasmtime::component::Linker;
+use wasmtime::component::{Component, Linker};
 use wasmtime::{Config, Engine, EngineWeak, WasmBacktraceDetails};
 
+use super::cache::Cache;
 use super::check::Contract;
 use super::contract::TYPES;
 use super::store::State;
@@ -40,6 +42,7 @@ struct Shared {
     linker: Linker<State>,
     calls: Semaphore,
     contract: Contract,
+    cache: Option<Cache>,
 }
 
 /// The engine does not work on this machine.
@@ -59,12 +62,32 @@ impl Runtime {
     /// # Errors
     /// If the engine does not work on this machine.
     pub fn start() -> Result<Self, EngineFault> {
+        Self::start_with(None)
+    }
+
+    /// The same, keeping compiled components below `cache_dir`, if there is one.
+    ///
+    /// # Errors
+    /// If the engine does not work on this machine.
+    pub fn start_with(cache_dir: Option<&Path>) -> Result<Self, EngineFault> {
         let refused = |error: wasmtime::Error| EngineFault::Config(error.to_string());
         let engine = Engine::new(&config()).map_err(refused)?;
         let linker = linker(&engine).map_err(refused)?;
         start_ticks(engine.weak()).map_err(EngineFault::Ticker)?;
         let calls = Semaphore::new(CALLS_MAX as usize);
-        Ok(Self(Arc::new(Shared { engine, linker, calls, contract: Contract::v0_1() })))
+        let cache = cache_dir.map(|folder| Cache::new(folder, &engine));
+        Ok(Self(Arc::new(Shared { engine, linker, calls, contract: Contract::v0_1(), cache })))
+    }
+
+    /// Compiles a component, or finds it compiled. Blocks, for up to seconds.
+    ///
+    /// # Errors
+    /// If it does not compile.
+    pub(super) fn compile(&self, digest: &str, bytes: &[u8]) -> wasmtime::Result<Component> {
+        match &self.0.cache {
+            Some(cache) => cache.component(self.engine(), digest, bytes),
+            None => Component::new(self.engine(), bytes),
+        }
     }
 
     pub(super) fn engine(&self) -> &Engine {

@@ -14,7 +14,8 @@ use super::{convert, fault};
 use crate::clock::MachineClock;
 use crate::ports::{Answer, Clock, HandlerFault, Question};
 
-/// A compiled component, ready to be called any number of times at once.
+/// A compiled component, ready to be called any number of times at once. Clones share what is compiled.
+#[derive(Clone)]
 pub(super) struct Handler {
     /// For its log lines: the domain, or the file's name before that is known.
     name: Arc<str>,
@@ -37,9 +38,14 @@ impl Handler {
         Ok(Self { name: name.into(), pre: HandlerPre::new(pre)?, runtime: runtime.clone(), limits })
     }
 
-    /// Calls it by its domain from now on.
-    pub(super) fn rename(&mut self, domain: &str) {
-        self.name = domain.into();
+    /// The same, called by its domain.
+    pub(super) fn renamed(self, domain: &str) -> Self {
+        Self { name: domain.into(), ..self }
+    }
+
+    /// The same, under other limits.
+    pub(super) fn within(&self, limits: Limits) -> Self {
+        Self { limits, ..self.clone() }
     }
 
     /// Makes an instance and drops it: what cannot be instantiated at load never can.
@@ -92,11 +98,6 @@ impl Handler {
             Err(fault) => Err(fault),
         };
         Answer { decision, took: MachineClock.now().saturating_sub(began) }
-    }
-
-    /// From now on each call may use this much.
-    pub(super) const fn limit(&mut self, limits: Limits) {
-        self.limits = limits;
     }
 
     async fn turn(&self) -> tokio::sync::SemaphorePermit<'_> {

@@ -7,15 +7,17 @@ use std::sync::Arc;
 use salvage_core::grants::NotGranted;
 use salvage_core::manifest::HandlerManifest;
 use sha2::{Digest, Sha256};
-use wasmtime::component::Component;
 
+use super::cache::hex;
 use super::check::{self, Misfit};
 use super::contract::DOMAIN;
 use super::convert;
 use super::engine::Runtime;
 use super::fault::{first_line, root_line};
 use super::handler::Handler;
+use super::health::Health;
 use super::limits::Limits;
+use super::state::{Event, LoadState, Step};
 use crate::ports::HandlerFault;
 
 /// Largest component. One made of Python has 18 MB; compiling grows with the size.
@@ -77,6 +79,15 @@ pub enum LoadFault {
     WrongWorld {
         /// What it exports.
         found: Vec<String>,
+    },
+    /// A component of another version of the contract.
+    #[error(
+        "it is built against contract {found}, and this host speaks 0.1; run a host that speaks {found}, \
+         or build it against the world `handler` of wit/v0.1"
+    )]
+    OtherContract {
+        /// The version in the name of the interface it exports.
+        found: String,
     },
     /// The right interface with other types.
     #[error("{0}; build it against wit/v0.1 as it was released")]
@@ -142,6 +153,24 @@ pub enum LoadFault {
     /// Its grants do not cover its manifest.
     #[error(transparent)]
     NotGranted(#[from] NotGranted),
+    /// The operator wants another build.
+    #[error(
+        "[handler.{domain}] sha256 is {pinned}, and this file's is {found}; place the build that is meant, or change the pin"
+    )]
+    Pinned {
+        /// The domain.
+        domain: String,
+        /// As configured, hex.
+        pinned: String,
+        /// The file's, hex.
+        found: String,
+    },
+    /// The database lacks what it declares; told only of a new build, in whose place the old one can serve.
+    #[error("its manifest does not fit the database: {}", faults.join("; "))]
+    Catalog {
+        /// Each a sentence.
+        faults: Vec<String>,
+    },
 }
 
 fn list(names: &[String], none: &str) -> String {
@@ -151,32 +180,86 @@ fn list(names: &[String], none: &str) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// A component that kept the contract, and what it declares. Grants and ownership are still to be judged.
-pub(super) struct Sound {
+/// One build of a handler that kept the contract, and what it declares. Grants and owners are still to be judged.
+pub(super) struct Build {
+    /// SHA-256 of the file, hex.
+    pub(super) digest: String,
     pub(super) handler: Handler,
     pub(super) manifest: HandlerManifest,
     pub(super) imports: Vec<String>,
+    /// Begins anew with each build.
+    pub(super) health: Health,
 }
 
 /// What a file came to, as far as it came.
+#[derive(Clone)]
 pub(super) struct Attempt {
     /// SHA-256 of the file, hex; `None` if it could not be read.
     pub(super) digest: Option<String>,
-    pub(super) sound: Result<Sound, LoadFault>,
+    /// [`Step::Tried`] and a build, or the last step passed and why it was the last.
+    pub(super) state: LoadState,
+    pub(super) build: Option<Arc<Build>>,
+}
+
+impl Attempt {
+    /// Of a file that was not even read.
+    pub(super) fn failed(fault: LoadFault) -> Self {
+        let state = LoadState::START.after(Event::Failed(Arc::new(fault)));
+        Self { digest: None, state, build: None }
+    }
+
+    /// Why there is no build.
+    pub(super) fn fault(&self) -> Option<&Arc<LoadFault>> {
+        match &self.state {
+            LoadState::Refused { fault, .. } => Some(fault),
+            _ => None,
+        }
+    }
 }
 
 /// Loads one file.
 pub(super) async fn file(runtime: &Runtime, path: &Path, limits: &Limits) -> Attempt {
-    let bytes = match read(path).await {
-        Ok(bytes) => Arc::new(bytes),
-        Err(fault) => return Attempt { digest: None, sound: Err(fault) },
-    };
-    let digest = Sha256::digest(&*bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-    let name = path.file_stem().unwrap_or_default().to_string_lossy();
-    Attempt { digest: Some(digest), sound: component(runtime, &name, bytes, limits).await }
+    match content(path).await {
+        Ok(content) => of(runtime, path, content, limits).await,
+        Err(fault) => Attempt::failed(fault),
+    }
 }
 
-async fn read(path: &Path) -> Result<Vec<u8>, LoadFault> {
+/// The same, unless its content is still that of this digest: then `None`, and nothing is compiled.
+pub(super) async fn file_unless(
+    runtime: &Runtime,
+    path: &Path,
+    limits: &Limits,
+    known: Option<&str>,
+) -> Option<Attempt> {
+    match content(path).await {
+        Ok(content) if Some(content.digest.as_str()) == known => None,
+        Ok(content) => Some(of(runtime, path, content, limits).await),
+        Err(fault) => Some(Attempt::failed(fault)),
+    }
+}
+
+/// What a file holds.
+struct Content {
+    bytes: Arc<Vec<u8>>,
+    /// SHA-256, hex.
+    digest: String,
+}
+
+async fn of(runtime: &Runtime, path: &Path, content: Content, limits: &Limits) -> Attempt {
+    let Content { bytes, digest } = content;
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    let mut state = LoadState::START;
+    let mut passed = |step| state = state.clone().after(Event::Passed(step));
+    let built = build(runtime, &name, &digest, bytes, limits, &mut passed).await;
+    let (event, build) = match built {
+        Ok(build) => (Event::Passed(Step::Tried), Some(Arc::new(build))),
+        Err(fault) => (Event::Failed(Arc::new(fault)), None),
+    };
+    Attempt { digest: Some(digest), state: state.after(event), build }
+}
+
+async fn content(path: &Path) -> Result<Content, LoadFault> {
     let path = path.to_owned();
     blocking(move || {
         let file = std::fs::metadata(&path).map_err(LoadFault::Read)?;
@@ -188,20 +271,26 @@ async fn read(path: &Path) -> Result<Vec<u8>, LoadFault> {
         if bytes > FILE_BYTES_MAX {
             return Err(LoadFault::TooLarge { bytes, limit: FILE_BYTES_MAX });
         }
-        std::fs::read(&path).map_err(LoadFault::Read)
+        let bytes = Arc::new(std::fs::read(&path).map_err(LoadFault::Read)?);
+        let digest = hex(&Sha256::digest(&*bytes));
+        Ok(Content { bytes, digest })
     })
     .await
 }
 
-async fn component(
+/// Walks the steps, and says of each but the last that it was passed.
+async fn build(
     runtime: &Runtime,
     name: &str,
+    digest: &str,
     bytes: Arc<Vec<u8>>,
     limits: &Limits,
-) -> Result<Sound, LoadFault> {
+    passed: &mut impl FnMut(Step),
+) -> Result<Build, LoadFault> {
     check::form(&bytes)?;
-    let engine = runtime.engine().clone();
-    let compiled = blocking(move || Component::new(&engine, &*bytes)).await;
+    passed(Step::Checked);
+    let (compiler, key) = (runtime.clone(), digest.to_owned());
+    let compiled = blocking(move || compiler.compile(&key, &bytes)).await;
     let component = compiled.map_err(|error| LoadFault::Malformed(root_line(&error)))?;
     runtime.contract().check(&component, runtime.engine())?;
     let imports = check::imports(&component, runtime.engine());
@@ -211,13 +300,14 @@ async fn component(
     }
     let link = |error: wasmtime::Error| LoadFault::Link(first_line(&error));
     let pre = runtime.linker().instantiate_pre(&component).map_err(link)?;
-    let mut handler = Handler::new(runtime, name, pre, *limits).map_err(link)?;
+    let handler = Handler::new(runtime, name, pre, *limits).map_err(link)?;
+    passed(Step::Compiled);
     handler.try_instance().await.map_err(LoadFault::Start)?;
     let described = handler.describe().await.map_err(LoadFault::Describe)?;
     let domain = described.domain.clone();
     let manifest = convert::manifest(described).map_err(|faults| LoadFault::Manifest { domain, faults })?;
-    handler.rename(&manifest.domain);
-    Ok(Sound { handler, manifest, imports })
+    let handler = handler.renamed(&manifest.domain);
+    Ok(Build { digest: digest.to_owned(), handler, manifest, imports, health: Health::default() })
 }
 
 /// Compiling takes up to seconds; the runtime's threads have a pass to run.
@@ -243,9 +333,15 @@ pub struct Checked {
 ///
 /// # Errors
 /// The first fault found.
-pub async fn check_file(runtime: &Runtime, path: &Path, limits: &Limits) -> Result<Checked, LoadFault> {
+pub async fn check_file(runtime: &Runtime, path: &Path, limits: &Limits) -> Result<Checked, Arc<LoadFault>> {
     let attempt = file(runtime, path, limits).await;
-    let sound = attempt.sound?;
-    let digest = attempt.digest.unwrap_or_default();
-    Ok(Checked { manifest: sound.manifest, digest, imports: sound.imports })
+    match (&attempt.build, attempt.fault()) {
+        (Some(build), _) => Ok(Checked {
+            manifest: build.manifest.clone(),
+            digest: build.digest.clone(),
+            imports: build.imports.clone(),
+        }),
+        (None, Some(fault)) => Err(Arc::clone(fault)),
+        (None, None) => unreachable!("a file that was tried has a build or a fault"),
+    }
 }

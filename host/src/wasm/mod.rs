@@ -11,22 +11,39 @@
 //! | `convert` | those types to core's and back |
 //! | `limits`, `store` | what one call may use, and what it has to itself |
 //! | `handler`, `fault` | one call, and how it ended |
-//! | `check`, `load` | from a file to a handler |
-//! | `registry` | from a folder to the handlers that serve |
+//! | `check`, `load` | from a file to a build that was tried |
+//! | `cache` | compiled components, kept from one process to the next |
+//! | `state` | where a file is on that way, and what became of it |
+//! | `terms`, `settle` | from builds to handlers that serve: the operator's settings, one owner for each job type |
+//! | `registry`, `health` | the handlers that serve, and how they fare |
+//! | `loader`, `live`, `status` | the same while the folder changes, and what others on the machine are told of it |
 
+mod cache;
 mod check;
 mod contract;
 mod convert;
 mod engine;
 mod fault;
 mod handler;
+mod health;
 mod limits;
+mod live;
 mod load;
+mod loader;
 mod registry;
+mod settle;
+mod state;
+mod status;
 mod store;
+mod terms;
 
 pub use check::Misfit;
 pub use engine::{EngineFault, Runtime};
 pub use limits::Limits;
+pub use live::Live;
 pub use load::{Checked, FILE_BYTES_MAX, LoadFault, check_file};
-pub use registry::{FILES_MAX, LoadReport, LoadState, Registry};
+pub use loader::{FILES_MAX, LOOKS_PER_READING, Loader, Look, STILL};
+pub use registry::Registry;
+pub use state::{LoadReport, LoadState, Step};
+pub use status::{Running, Status, Told, running};
+pub use terms::{Adjust, Terms};

@@ -2,12 +2,11 @@
 //!
 //! `cargo xtask build --handlers`, then `cargo bench --package salvage-bench --bench handlers`.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use salvage::ports::{Handlers, Input, JobInputs, Question};
-use salvage::wasm::{Limits, Registry, Runtime};
+use salvage::wasm::{Registry, Runtime, Terms};
 use salvage_core::candidate::{Candidate, LiveStatus, RowToken};
 use salvage_core::decision::Decision;
 use salvage_core::grants::GrantsMode;
@@ -49,8 +48,8 @@ fn decide(criterion: &mut Criterion) {
 
 async fn registry() -> Registry {
     let runtime = Runtime::start().expect("an engine");
-    let (limits, grants) = (Limits::default(), BTreeMap::new());
-    let registry = Registry::load(&runtime, &folder(), &limits, GrantsMode::Declared, &grants).await;
+    let terms = Terms { mode: GrantsMode::Declared, ..Terms::of(folder()) };
+    let registry = Registry::load(&runtime, terms).await;
     assert_eq!(registry.domains().len(), 3, "run `cargo xtask build --handlers` first");
     registry
 }
@@ -93,6 +92,7 @@ impl Orphan {
             types: ColumnTypes::default(),
             standing: Standing::Active,
             component_digest: loaded.digest.clone(),
+            database_role: None,
         };
         let inputs = JobInputs { columns: "{}".to_owned(), reads, digest: String::new() };
         Self { source, candidate, inputs }

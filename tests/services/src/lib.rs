@@ -1,4 +1,4 @@
-//! Private Redis and PostgreSQL servers for tests and the demo.
+//! Private Redis, PostgreSQL and `PgBouncer` servers for tests and the demo.
 //!
 //! Each server is started by this process, on a free loopback port, with its data in a temporary folder, and is ended
 //! by its process id when its guard is dropped. A server that was running before is never looked for, used or stopped.
@@ -12,6 +12,7 @@ mod child;
 mod cluster;
 pub mod example;
 mod free_port;
+mod pgbouncer;
 pub mod postgres;
 pub mod redis;
 mod reply;
@@ -22,6 +23,7 @@ mod wait;
 pub use certificates::Certificates;
 pub use child::Ended;
 pub use cluster::Cluster;
+pub use pgbouncer::PgBouncer;
 pub use postgres::Postgres;
 pub use redis::{Redis, RedisOptions};
 pub use wait::until;

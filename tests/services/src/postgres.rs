@@ -62,7 +62,7 @@ impl Postgres {
 
     /// `prepare` is given the data folder before the server starts.
     fn prepare(settings: &[&str], prepare: impl Fn(&Path, User) -> Result<()>) -> Result<Self> {
-        let user = User::for_postgres()?;
+        let user = User::for_server("PostgreSQL")?;
         let folder = user.temporary_folder("salvage-postgres-")?;
         make_cluster(folder.path(), user)?;
         prepare(&data(folder.path()), user)?;

@@ -12,6 +12,9 @@ pub const REDIS_SERVER: &str = "SALVAGE_TEST_REDIS_SERVER";
 /// The folder of PostgreSQL's programs to use instead of searching for one.
 pub const POSTGRES_BIN: &str = "SALVAGE_TEST_POSTGRES_BIN";
 
+/// The `pgbouncer` to start instead of the one found.
+pub const PGBOUNCER: &str = "SALVAGE_TEST_PGBOUNCER";
+
 /// The first program of this name on the PATH.
 pub fn on_path(name: &str) -> Option<PathBuf> {
     path_folders().map(|folder| folder.join(name)).find(|file| executable(file))
@@ -24,6 +27,18 @@ pub fn redis_server() -> Result<PathBuf> {
     }
     on_path("redis-server")
         .context("redis-server is not on the PATH: run `cargo xtask setup`, or install redis-server")
+}
+
+/// `pgbouncer`: from `SALVAGE_TEST_PGBOUNCER`, else from the PATH, else where distributions put it, which is not on the
+/// PATH of everybody.
+pub fn pgbouncer() -> Result<PathBuf> {
+    if let Some(set) = env::var_os(PGBOUNCER) {
+        return Ok(set.into());
+    }
+    let packaged = || Some(PathBuf::from("/usr/sbin/pgbouncer")).filter(|file| executable(file));
+    on_path("pgbouncer")
+        .or_else(packaged)
+        .context("pgbouncer is not on the PATH: run `cargo xtask setup`, or install pgbouncer")
 }
 
 /// The folder that holds `initdb`, `postgres`, `psql` and `pg_isready`: from `SALVAGE_TEST_POSTGRES_BIN`, else from the

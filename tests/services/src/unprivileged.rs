@@ -1,4 +1,4 @@
-//! The user PostgreSQL runs as. It refuses to run as root, so under root it runs as somebody else.
+//! The user PostgreSQL and `PgBouncer` run as. They refuse to run as root, so under root they run as somebody else.
 
 use anyhow::{Context, Result};
 use std::ffi::CStr;
@@ -23,15 +23,17 @@ pub(crate) enum User {
 
 impl User {
     /// Ourselves, unless we are root.
-    pub(crate) fn for_postgres() -> Result<Self> {
+    pub(crate) fn for_server(name: &str) -> Result<Self> {
         // SAFETY: geteuid(2) always succeeds and touches no memory.
         if unsafe { libc::geteuid() } != 0 {
             return Ok(Self::Same);
         }
-        CANDIDATES.into_iter().find_map(look_up).context(
-            "PostgreSQL refuses to run as root, and there is neither a user `postgres` nor `nobody` to run it as: \
-             create one, or run as another user",
-        )
+        CANDIDATES.into_iter().find_map(look_up).with_context(|| {
+            format!(
+                "{name} refuses to run as root, and there is neither a user `postgres` nor `nobody` to run it as: \
+                 create one, or run as another user"
+            )
+        })
     }
 
     pub(crate) fn run(self, command: &mut Command) {

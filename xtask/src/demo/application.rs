@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 /// One of the five job tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Table {
+pub(crate) enum Table {
     Slide,
     Video,
     Narration,
@@ -17,25 +17,25 @@ pub(super) enum Table {
 }
 
 /// What differs between the tables; names as SQL writes them.
-pub(super) struct Shape {
-    pub(super) table: &'static str,
-    pub(super) id_type: &'static str,
-    pub(super) kind: &'static str,
-    pub(super) updated_at: &'static str,
+pub(crate) struct Shape {
+    pub(crate) table: &'static str,
+    pub(crate) id_type: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) updated_at: &'static str,
     /// The time now, as `updated_at` holds it.
-    pub(super) now: &'static str,
+    pub(crate) now: &'static str,
     /// The job's column that names its parent.
-    pub(super) parent_id: &'static str,
-    pub(super) parent_table: &'static str,
+    pub(crate) parent_id: &'static str,
+    pub(crate) parent_table: &'static str,
     /// The parent's column that a worker sets to READY.
-    pub(super) parent_status: &'static str,
+    pub(crate) parent_status: &'static str,
     /// What the product shows of the parent, of the alias `p`.
-    pub(super) parent_shown: &'static str,
+    pub(crate) parent_shown: &'static str,
     /// Salvage's name of the job's source.
-    pub(super) source: &'static str,
-    pub(super) queue: &'static str,
+    pub(crate) source: &'static str,
+    pub(crate) queue: &'static str,
     /// An entry's id is this and the row's id.
-    pub(super) entry_prefix: &'static str,
+    pub(crate) entry_prefix: &'static str,
 }
 
 const SLIDE_JOB: Shape = Shape {
@@ -101,10 +101,10 @@ const VIDEO_EXPORT_JOB: Shape = Shape {
 };
 
 impl Table {
-    pub(super) const ALL: [Self; 5] =
+    pub(crate) const ALL: [Self; 5] =
         [Self::Slide, Self::Video, Self::Narration, Self::SlideExport, Self::VideoExport];
 
-    pub(super) const fn shape(self) -> Shape {
+    pub(crate) const fn shape(self) -> Shape {
         match self {
             Self::Slide => SLIDE_JOB,
             Self::Video => VIDEO_JOB,
@@ -115,7 +115,7 @@ impl Table {
     }
 
     /// A worker's first statement; $1 is the row's id.
-    pub(super) fn on_start(self) -> String {
+    pub(crate) fn on_start(self) -> String {
         let Shape { table, id_type, updated_at, now, .. } = self.shape();
         format!(
             "UPDATE {table} SET status = 'PROCESSING', progress = 10, {updated_at} = {now} \
@@ -124,7 +124,7 @@ impl Table {
     }
 
     /// A worker's last statement, when the work is done; $1 is the row's id.
-    pub(super) fn on_end(self) -> String {
+    pub(crate) fn on_end(self) -> String {
         let Shape { table, id_type, updated_at, now, parent_id, parent_table, parent_status, .. } =
             self.shape();
         format!(

@@ -16,7 +16,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A Node process with queues and workers of BullMQ 5.81.5. Killed on drop.
-pub(super) struct Driver {
+pub(crate) struct Driver {
     process: Child,
     commands: ChildStdin,
     answers: Receiver<String>,
@@ -25,21 +25,27 @@ pub(super) struct Driver {
 
 /// One job that a worker began.
 #[derive(Clone)]
-pub(super) struct Run {
-    pub(super) queue: String,
+pub(crate) struct Run {
+    pub(crate) queue: String,
     /// The row's id: `data.jobId`.
-    pub(super) job: String,
-    pub(super) data: Value,
+    pub(crate) job: String,
+    pub(crate) data: Value,
 }
 
 impl Driver {
     /// Starts a process and connects it.
-    pub(super) fn open(redis_url: &str) -> Result<Self> {
+    pub(crate) fn open(redis_url: &str) -> Result<Self> {
+        Self::open_complaining(redis_url, Stdio::inherit())
+    }
+
+    /// The same; what its BullMQ complains about on its own goes to `stderr`.
+    pub(crate) fn open_complaining(redis_url: &str, stderr: Stdio) -> Result<Self> {
         let mut process = Command::new("node")
             .arg("driver.mjs")
             .current_dir(paths::bullmq())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(stderr)
             .spawn()
             .context("starting node for tests/bullmq/driver.mjs")?;
         let commands = process.stdin.take().context("the driver has no stdin")?;
@@ -52,7 +58,7 @@ impl Driver {
     /// Has the driver do one op and waits for its end.
     ///
     /// Errors: the op failed; the process ended; no answer in 60 s; an interrupt came.
-    pub(super) fn call(&mut self, op: &str, args: Value) -> Result<Value> {
+    pub(crate) fn call(&mut self, op: &str, args: Value) -> Result<Value> {
         let Value::Object(mut command) = args else { bail!("{op}: the arguments must be an object") };
         self.last_id += 1;
         command.insert("id".into(), self.last_id.into());
@@ -72,25 +78,25 @@ impl Driver {
     }
 
     /// Adds an entry; `options` as BullMQ takes them. The entry's id.
-    pub(super) fn add(&mut self, queue: &str, name: &str, data: &Value, options: &Value) -> Result<String> {
+    pub(crate) fn add(&mut self, queue: &str, name: &str, data: &Value, options: &Value) -> Result<String> {
         let id = self.call("add", json!({ "queue": queue, "name": name, "data": data, "opts": options }))?;
         Ok(id.as_str().context("add: the id is no text")?.to_owned())
     }
 
     /// `waiting`, `active`, …; `unknown` if the entry is in no state.
-    pub(super) fn state(&mut self, queue: &str, entry: &str) -> Result<String> {
+    pub(crate) fn state(&mut self, queue: &str, entry: &str) -> Result<String> {
         let state = self.call("state", json!({ "queue": queue, "job": entry }))?;
         Ok(state.as_str().context("state: the answer is no text")?.to_owned())
     }
 
     /// Everything that this process's workers began so far, oldest first.
-    pub(super) fn runs(&mut self) -> Result<Vec<Run>> {
+    pub(crate) fn runs(&mut self) -> Result<Vec<Run>> {
         let runs = self.call("runs", json!({}))?;
         runs.as_array().context("runs: the answer is no list")?.iter().map(parse_run).collect()
     }
 
     /// Kills the process (SIGKILL): its workers die in the middle of their jobs, their locks run out by themselves.
-    pub(super) fn kill(mut self) -> Result<()> {
+    pub(crate) fn kill(mut self) -> Result<()> {
         self.process.kill().context("killing the BullMQ driver")
     }
 

@@ -11,8 +11,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 
-use super::stage::Servers;
-
 /// Longest time one command may take; the first compiles the handlers.
 const ENDS_WITHIN: Duration = Duration::from_secs(120);
 
@@ -25,7 +23,7 @@ const GRANTS: &str = r#"
 tables = ['"SlideJob"']
 queues = ["slide-generation", "slide-export"]
 read = ['"SlideDeck"(id, title, status)']
-parents = ['"SlideDeck".status']
+parents = ['"SlideDeck".status', '"SlideDeck".error', '"SlideDeck"."updatedAt"']
 
 [handler.video-composition.grants]
 tables = ['"VideoJob"', 'narration_jobs']
@@ -34,7 +32,7 @@ read = [
     '"Video"(id, title, status)',
     '"VideoTrack"("videoId", position, id, kind, "sourceUrl", "startMs", "endMs")',
 ]
-parents = ['"Video".status', '"Video".narration_status']
+parents = ['"Video".status', '"Video".narration_status', '"Video".error', '"Video"."updatedAt"']
 
 [handler.exports.grants]
 tables = ['"SlideExportJob"', '"VideoExportJob"']
@@ -43,30 +41,30 @@ parents = ['"SlideDeck"."exportStatus"', '"Video"."exportStatus"']
 "#;
 
 /// A host with settings of its own in a temporary folder, which is also where it runs.
-pub(super) struct Host {
+pub(crate) struct Host {
     binary: PathBuf,
     folder: TempDir,
 }
 
 /// What a pass reports of one job.
-pub(super) struct Told {
+pub(crate) struct Told {
     /// `requeue`, `fail`, `hold` or `none`.
-    pub(super) decision: String,
-    pub(super) reason: Option<String>,
+    pub(crate) decision: String,
+    pub(crate) reason: Option<String>,
     /// `applied`, `before-epoch`, …; empty if nothing was tried.
-    pub(super) outcome: String,
+    pub(crate) outcome: String,
 }
 
 /// What a pass reports: the jobs that are in no queue, by source (`slides/generation`) and id.
-pub(super) type Report = BTreeMap<(String, String), Told>;
+pub(crate) type Report = BTreeMap<(String, String), Told>;
 
 impl Host {
-    /// Writes `salvage.toml`.
-    pub(super) fn new(binary: PathBuf, servers: &Servers) -> Result<Self> {
+    /// Writes `salvage.toml`; `pass` is the text of the sections that say how passes are made.
+    pub(crate) fn new(binary: PathBuf, database_url: &str, redis_url: &str, pass: &str) -> Result<Self> {
         let folder =
-            tempfile::Builder::new().prefix("salvage-demo-").tempdir().context("making the host's folder")?;
+            tempfile::Builder::new().prefix("salvage-host-").tempdir().context("making the host's folder")?;
         let file = folder.path().join("salvage.toml");
-        fs::write(&file, settings(servers, folder.path()))
+        fs::write(&file, settings(database_url, redis_url, pass, folder.path()))
             .with_context(|| format!("writing {}", file.display()))?;
         Ok(Self { binary, folder })
     }
@@ -74,22 +72,12 @@ impl Host {
     /// Runs one command and returns what it printed.
     ///
     /// Errors: it failed (the last lines of its log are in the message), or took longer than two minutes.
-    pub(super) fn salvage(&self, args: &[&str]) -> Result<String> {
+    pub(crate) fn salvage(&self, args: &[&str]) -> Result<String> {
         let shown = format!("salvage {}", args.join(" "));
         println!("$ {shown}");
         let [stdout, stderr] = ["stdout", "stderr"].map(|name| self.folder.path().join(name));
-        let mut command = Command::new(&self.binary);
-        // Only the file speaks: settings in the environment of whoever runs the demo are for another Salvage.
-        for (name, _) in std::env::vars_os() {
-            if is_setting(&name.to_string_lossy()) {
-                command.env_remove(name);
-            }
-        }
         let mut child = Guard(
-            command
-                .args(args)
-                .current_dir(self.folder.path())
-                .stdin(Stdio::null())
+            self.command(args)
                 .stdout(File::create(&stdout).context("making a file for the host's results")?)
                 .stderr(File::create(&stderr).context("making a file for the host's log")?)
                 .spawn()
@@ -111,8 +99,21 @@ impl Host {
         }
     }
 
+    /// A command that is not started yet, with these settings and nobody else's.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.binary);
+        // Only the file speaks: settings in the environment of whoever runs the demo are for another Salvage.
+        for (name, _) in std::env::vars_os() {
+            if is_setting(&name.to_string_lossy()) {
+                command.env_remove(name);
+            }
+        }
+        command.args(args).current_dir(self.folder.path()).stdin(Stdio::null());
+        command
+    }
+
     /// One pass.
-    pub(super) fn once(&self) -> Result<Report> {
+    pub(crate) fn once(&self) -> Result<Report> {
         let printed = self.salvage(&["once", "--json"])?;
         let report: Value =
             serde_json::from_str(&printed).context("reading what `salvage once --json` printed")?;
@@ -132,15 +133,11 @@ fn read_job(job: &Value) -> Result<((String, String), Told)> {
     Ok(((format!("{}/{}", known("domain")?, known("source")?), known("id")?), told))
 }
 
-fn settings(servers: &Servers, folder: &Path) -> String {
+fn settings(database_url: &str, redis_url: &str, pass: &str, folder: &Path) -> String {
     let text = |path: PathBuf| Value::from(path.to_string_lossy()).to_string();
     format!(
-        "[database]\nurl = \"{}\"\n\n[redis]\nurl = \"{}\"\n\n\
-         # Shorter than the defaults, since somebody is watching.\n\
-         [pass]\nsettle = \"2s\"\nstart_delay = \"5s..6s\"\n\n\
+        "[database]\nurl = \"{database_url}\"\n\n[redis]\nurl = \"{redis_url}\"\n\n{pass}\n\
          [handlers]\ndir = {}\ngrants = \"listed\"\ncache_dir = {}\n{GRANTS}",
-        servers.database,
-        servers.redis.url(),
         text(paths::handlers()),
         text(folder.join("cache")),
     )
@@ -156,7 +153,7 @@ fn tail(text: &str) -> String {
 }
 
 /// A command that is killed if we give up waiting for it.
-struct Guard(Child);
+pub(crate) struct Guard(pub(crate) Child);
 
 impl Drop for Guard {
     fn drop(&mut self) {

@@ -3,10 +3,10 @@
 //! It reads like a story, and is a test as well: what must be seen of each job is written down in [`scenario`] and
 //! compared with what is there, at each of three looks.
 
-mod application;
+pub(crate) mod application;
 mod compare;
-mod driver;
-mod host;
+pub(crate) mod driver;
+pub(crate) mod host;
 mod look;
 mod scenario;
 mod stage;
@@ -22,13 +22,16 @@ use look::{Found, look};
 use scenario::{SITUATIONS, Verdict};
 use stage::{Servers, Stage};
 
+/// Shorter than the defaults, since somebody is watching.
+const PASS: &str = "[pass]\nsettle = \"2s\"\nstart_delay = \"5s..6s\"\n";
+
 pub(crate) fn run() -> Result<()> {
     setup::run()?;
     build::handlers()?;
     // For debugging, because somebody waits for the demo: the release build takes twice as long.
     let binary = build::host(true)?;
     let servers = step("start a private PostgreSQL and a private Redis", Servers::start)?;
-    let host = Host::new(binary, &servers)?;
+    let host = Host::new(binary, &servers.database, &servers.redis.url(), PASS)?;
     let mut differences = Differences::default();
     let mut stage = step("let the application work, then kill workers and lose entries", || {
         let stage = Stage::set(&servers)?;

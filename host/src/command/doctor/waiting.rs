@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use salvage_core::alarm::AlarmKind;
 use salvage_core::epoch::QueueMemory;
+use salvage_core::lease::Scope;
 use salvage_core::ledger::PassRecord;
 use salvage_core::source::{ResolvedSource, SourceName};
 use salvage_core::storm::Storm;
@@ -20,32 +21,40 @@ const PASSES_MAX: u32 = 100;
 
 /// What PostgreSQL remembers of it.
 struct Remembered {
-    memories: BTreeMap<String, QueueMemory>,
+    /// Of each lease: what its passes remember of each queue.
+    memories: Vec<(Scope, BTreeMap<String, QueueMemory>)>,
     storms: BTreeMap<SourceName, Storm>,
     /// Ended passes, newest first.
     passes: Vec<PassRecord>,
 }
 
 impl Remembered {
-    async fn read(host: &Host, sources: &[ResolvedSource]) -> Result<Self, StoreFailure> {
+    async fn read(host: &Host, scopes: &[Scope], sources: &[ResolvedSource]) -> Result<Self, StoreFailure> {
         let mut passes = host.postgres.history(PASSES_MAX).await?;
         passes.retain(|pass| pass.duration_ms.is_some());
-        Ok(Self {
-            memories: host.postgres.queue_memories(&queue_names(sources)).await?,
-            storms: host.postgres.storms().await?,
-            passes,
-        })
+        let mut memories = Vec::new();
+        for scope in scopes {
+            let of_scope = host.postgres.queue_memories(scope.as_str(), &queue_names(sources)).await?;
+            memories.push((scope.clone(), of_scope));
+        }
+        Ok(Self { memories, storms: host.postgres.storms().await?, passes })
     }
 
     /// The memory of each queue of a source; `None` for one never seen.
     fn of(&self, source: &ResolvedSource) -> Vec<Option<&QueueMemory>> {
-        source.declared.queues.iter().map(|rule| self.memories.get(&rule.name)).collect()
+        let own = self.memories.iter().find(|(scope, _)| scope.covers(&source.name.domain));
+        source.declared.queues.iter().map(|rule| own?.1.get(&rule.name)).collect()
     }
 }
 
 /// Every reason for which orphans wait, source by source; nothing where none does.
-pub(super) async fn waiting(host: &Host, sources: &[ResolvedSource], findings: &mut Findings) {
-    let remembered = match Remembered::read(host, sources).await {
+pub(super) async fn waiting(
+    host: &Host,
+    scopes: &[Scope],
+    sources: &[ResolvedSource],
+    findings: &mut Findings,
+) {
+    let remembered = match Remembered::read(host, scopes, sources).await {
         Ok(remembered) => remembered,
         Err(failure) => return findings.bad("waiting", failure.to_string()),
     };

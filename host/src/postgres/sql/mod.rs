@@ -55,6 +55,16 @@ pub(super) fn opening(mode: Mode) -> Text {
     ))
 }
 
+/// The rest of the transaction runs with this role's rights.
+pub(super) fn take_role(role: &str) -> Text {
+    Text(format!("SET LOCAL ROLE {}", identifier(role)))
+}
+
+/// It runs with the rights again with which it began.
+pub(super) fn leave_role() -> Text {
+    Text("SET LOCAL ROLE NONE".to_owned())
+}
+
 /// A name as PostgreSQL's catalog has it, quoted.
 pub(super) fn identifier(name: &str) -> String {
     format!("\"{}\"", without_nul(name).replace('"', "\"\""))

@@ -445,6 +445,7 @@ fn source() -> ResolvedSource {
         types: ColumnTypes::default(),
         standing: Standing::Active,
         component_digest: String::new(),
+        database_role: None,
     }
 }
 
