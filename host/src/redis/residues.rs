@@ -11,6 +11,7 @@ use salvage_core::decision::shorten_to;
 use salvage_core::sighting::{QueueFailure, Residue};
 
 use super::connection::Connection;
+use super::copies::is_refusal;
 use super::keys::Keys;
 use super::reply;
 
@@ -27,8 +28,16 @@ pub(super) async fn read(
     // What is asked depends on the replies before.
     for step in [Step::Finished, Step::Rest, Step::EachOfRest] {
         let commands = left.ask(step, prefix);
-        if !commands.is_empty() {
-            left.take(step, connection.ask(&commands).await?)?;
+        if commands.is_empty() {
+            continue;
+        }
+        match left.take(step, connection.ask(&commands).await?) {
+            // A Redis before 6.2 does not know ZMSCORE, and the user may not be allowed it.
+            Err(failure) if step == Step::Finished && is_refusal(&failure) => {
+                let commands = left.ask(Step::EachFinished, prefix);
+                left.take(Step::EachFinished, connection.ask(&commands).await?)?;
+            }
+            taken => taken?,
         }
     }
     let mut residues = left.places.iter().map(AtPlace::residue);
@@ -41,6 +50,8 @@ pub(super) async fn read(
 enum Step {
     /// Whether and when entries finished.
     Finished,
+    /// The same with a command for each entry and set, where that was refused.
+    EachFinished,
     /// Why entries failed, and how many hashes there are of all the entries that did not finish.
     Rest,
     /// If there are any: of which.
@@ -104,6 +115,16 @@ impl<'a> Left<'a> {
                     }
                 }
             }
+            Step::EachFinished => {
+                for (queue, positions) in &self.by_queue {
+                    for at in positions {
+                        for set in ["completed", "failed"] {
+                            let key = Keys::new(prefix, queue).own(set);
+                            commands.cmd("ZSCORE").arg(key).arg(&self.places[*at].place.entry_id);
+                        }
+                    }
+                }
+            }
             Step::Rest => {
                 for at in self.failed() {
                     commands.cmd("HGET").arg(key(&self.places[at])).arg("failedReason");
@@ -135,6 +156,12 @@ impl<'a> Left<'a> {
                         self.places[*at].completed_ms = completed_ms;
                         self.places[*at].failed_ms = failed_ms;
                     }
+                }
+            }
+            Step::EachFinished => {
+                for at in self.by_queue.values().flatten() {
+                    self.places[*at].completed_ms = finished("ZSCORE", next())?;
+                    self.places[*at].failed_ms = finished("ZSCORE", next())?;
                 }
             }
             Step::Rest => {
@@ -172,13 +199,14 @@ fn weightier(a: Residue, b: Residue) -> Residue {
 /// The scores of as many members, milliseconds since 1970.
 fn scores(reply: Value, members: usize) -> Result<Vec<Option<u64>>, QueueFailure> {
     match reply {
-        Value::Array(scores) if scores.len() == members => scores.into_iter().map(finished).collect(),
+        Value::Array(scores) if scores.len() == members => {
+            scores.into_iter().map(|score| finished("ZMSCORE", score)).collect()
+        }
         other => Err(reply::unexpected("ZMSCORE", &other)),
     }
 }
 
-fn finished(score: Value) -> Result<Option<u64>, QueueFailure> {
-    let command = "ZMSCORE";
+fn finished(command: &'static str, score: Value) -> Result<Option<u64>, QueueFailure> {
     let Some(score) = reply::text(command, score)? else { return Ok(None) };
     match score.parse::<f64>() {
         // Scores of BullMQ are whole and positive; of anything else the nearest such number will do.
@@ -269,6 +297,23 @@ mod tests {
         let (residues, commands) =
             read(200, [&[&none, &none, &none, &none], &[":0\r\n"], &[]]).expect("well-formed replies");
         assert_eq!((residues, commands), (vec![Residue::None; 200], 5));
+    }
+
+    #[test]
+    fn scores_asked_for_one_by_one_mean_the_same() {
+        let places = ["a", "b"].map(|queue| Place { queue: queue.into(), entry_id: "job".into() });
+        let mut left = Left::nothing_at(places.iter());
+        let score = "$13\r\n1700000000000\r\n";
+        let replies = [NIL, score, score, NIL];
+        assert_eq!(left.ask(Step::EachFinished, "bull").len(), replies.len());
+        left.take(Step::EachFinished, replies.map(parsed).to_vec()).expect("well-formed replies");
+        let finished = left.places.iter().map(|at| (at.completed_ms, at.failed_ms));
+        assert!(finished.eq([(None, Some(FINISHED_MS)), (Some(FINISHED_MS), None)]));
+        for position in 0..4 {
+            let mut odd = replies;
+            odd[position] = "-NOPERM no\r\n";
+            assert!(left.take(Step::EachFinished, odd.map(parsed).to_vec()).is_err(), "{position}");
+        }
     }
 
     #[test]
