@@ -50,11 +50,20 @@ impl<'a, O: Outside> Steps<'a, O> {
 
     /// Ends a step; the next one begins.
     pub(crate) fn ended(&mut self, step: &'static str) {
-        let now = self.outside.clock().now();
-        let took = now.saturating_sub(self.began);
-        let duration_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let duration_us = self.lap_us();
         tracing::debug!(step, duration_us, "step");
-        self.began = now;
+    }
+
+    /// Ends a stage of so many acts, within the step of that name: all but the looks between the stages.
+    pub(crate) fn stage_ended(&mut self, acts: usize) {
+        let duration_us = self.lap_us();
+        tracing::debug!(acts, duration_us, "stage");
+    }
+
+    fn lap_us(&mut self) -> u64 {
+        let now = self.outside.clock().now();
+        let took = now.saturating_sub(std::mem::replace(&mut self.began, now));
+        u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
     }
 }
 

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, anyhow};
 use salvage_services::Redis;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -64,6 +65,33 @@ impl Usage {
             bytes_in: self.bytes_in.max(0.0),
             bytes_out: self.bytes_out.max(0.0),
         }
+    }
+}
+
+/// Commands run by their kind, as Redis names them; those of scripts and transactions included, ours left out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Kinds(pub(crate) BTreeMap<String, f64>);
+
+impl Kinds {
+    fn of(redis: &Redis) -> Result<Self> {
+        Ok(Self::told(&redis.command(&["INFO", "commandstats"])?))
+    }
+
+    /// From lines such as `cmdstat_hget:calls=21,usec=54,…`.
+    fn told(info: &str) -> Self {
+        let kinds = info.lines().filter_map(|line| {
+            let (kind, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            Some((kind.to_owned(), rest.split(',').next()?.parse().ok()?))
+        });
+        Self(kinds.filter(|(kind, _)| kind != "info").collect())
+    }
+
+    fn minus(mut self, other: &Self) -> Self {
+        for (kind, calls) in &mut self.0 {
+            *calls -= other.0.get(kind).unwrap_or(&0.0);
+        }
+        self.0.retain(|_, calls| *calls > 0.0);
+        self
     }
 }
 
@@ -136,7 +164,7 @@ pub(crate) enum Meter {
 
 /// What one run showed.
 pub(crate) enum Seen {
-    Usage(Usage),
+    Usage(Usage, Kinds),
     Stall(Waits),
 }
 
@@ -152,10 +180,11 @@ impl Meter {
     pub(crate) fn measure<T>(self, redis: &Redis, work: impl FnOnce() -> Result<T>) -> Result<(Seen, T)> {
         match self {
             Self::Usage(own) => {
+                let kinds = Kinds::of(redis)?;
                 let before = Usage::of(redis)?;
                 let done = work()?;
                 let used = Usage::of(redis)?.minus(before).minus(own).at_least_zero();
-                Ok((Seen::Usage(used), done))
+                Ok((Seen::Usage(used, Kinds::of(redis)?.minus(&kinds)), done))
             }
             Self::Stall => {
                 let prober = Prober::start(redis)?;
@@ -180,13 +209,24 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Result<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Usage, median};
+    use super::{Kinds, Usage, median};
 
     #[test]
     fn the_median_is_the_middle_whatever_the_order() {
         assert_eq!(median([3.0, 1.0, 2.0]).ok(), Some(2.0));
         assert_eq!(median([4.0, 1.0]).ok(), Some(4.0));
         assert!(median([]).is_err());
+    }
+
+    #[test]
+    fn kinds_are_counted_from_one_reading_to_the_next() {
+        let before = Kinds::told("cmdstat_hget:calls=2,usec=9\r\ncmdstat_info:calls=1,usec=1\r\n");
+        let after = Kinds::told(
+            "# Commandstats\r\ncmdstat_hget:calls=5,usec=9\r\ncmdstat_config|get:calls=1,usec=1\r\ncmdstat_info:calls=3,usec=1",
+        );
+        let more = after.clone().minus(&before);
+        assert_eq!(more.0, [("config|get".to_owned(), 1.0), ("hget".to_owned(), 3.0)].into());
+        assert_eq!(after.clone().minus(&after), Kinds::default());
     }
 
     #[test]

@@ -6,7 +6,6 @@ use crate::launch::{self, Ended};
 use crate::meter::Meter;
 use crate::seed::Size;
 use anyhow::{Context, Result, ensure};
-use jiff::Timestamp;
 use serde_json::Value;
 use std::ffi::OsString;
 
@@ -110,16 +109,19 @@ fn pass(ended: &Ended) -> Result<Figures> {
     Ok(figures)
 }
 
-/// How quickly acts followed each other, from the first to the last that was applied.
+/// How many acts were applied, and how many in a second of the stages that made them: the looks between these are none.
 fn acts(ended: &Ended, figures: &mut Figures) -> Result<()> {
-    let applied = log(ended).filter(|line| line["message"] == "act" && line["outcome"] == "applied");
-    let at = |line: Value| line["timestamp"].as_str().and_then(|at| at.parse::<Timestamp>().ok());
-    let at: Vec<Timestamp> = applied.map(at).collect::<Option<_>>().context("an act without its time")?;
-    figures.set("acts", at.len() as f64);
-    let (Some(first), Some(last)) = (at.iter().min(), at.iter().max()) else { return Ok(()) };
-    let took_s = first.duration_until(*last).as_secs_f64();
-    if took_s > 0.0 {
-        figures.set("acts_per_s", (at.len() - 1) as f64 / took_s);
+    let applied = log(ended).filter(|line| line["message"] == "act" && line["outcome"] == "applied").count();
+    figures.set("acts", applied as f64);
+    let stages = log(ended).filter(|line| line["message"] == "stage");
+    let took_us: Vec<f64> = stages
+        .map(|line| line["duration_us"].as_f64())
+        .collect::<Option<_>>()
+        .context("a stage without its duration")?;
+    figures.set("stages", took_us.len() as f64);
+    if applied > 0 {
+        ensure!(!took_us.is_empty(), "the pass logged no stage");
+        figures.set("acts_per_s", applied as f64 * 1e6 / took_us.iter().sum::<f64>());
     }
     Ok(())
 }

@@ -5,6 +5,9 @@ use anyhow::Result;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Before a kind of command in the name of how many Redis ran of it.
+const RUN: &str = "run_";
+
 /// Figures of one run, or the medians of several. Names end in their unit, if they have one.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(transparent)]
@@ -19,15 +22,27 @@ impl Figures {
         self.0.get(name).copied()
     }
 
+    /// How many commands of each kind Redis ran for a contender, most first.
+    pub(super) fn kinds(&self, of: &str) -> Vec<(&str, f64)> {
+        let prefix = format!("{of}.{RUN}");
+        let mut kinds: Vec<(&str, f64)> =
+            self.0.iter().filter_map(|(name, calls)| Some((name.strip_prefix(&prefix)?, *calls))).collect();
+        kinds.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        kinds
+    }
+
     /// What the run cost Redis, or what another client of it waited.
     pub(super) fn seen(&mut self, seen: &Seen) {
         match seen {
-            Seen::Usage(usage) => {
+            Seen::Usage(usage, kinds) => {
                 self.set("redis_cpu_ms", usage.cpu_ms);
                 self.set("commands_run", usage.commands);
                 self.set("round_trips", usage.reads);
                 self.set("mb_to_redis", usage.bytes_in / 1e6);
                 self.set("mb_from_redis", usage.bytes_out / 1e6);
+                for (kind, calls) in &kinds.0 {
+                    self.set(format!("{RUN}{kind}"), *calls);
+                }
             }
             Seen::Stall(waits) => {
                 self.set("stall_ms", waits.longest_ms());

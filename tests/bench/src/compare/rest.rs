@@ -72,11 +72,11 @@ fn nothing_to_do(figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
-/// How quickly orphans are recovered when there is nothing else: short queues, all candidates gone.
+/// How quickly orphans are put back when there is little else: short queues, and as many gone as is no mass loss yet.
 fn recovery(figures: &mut Figures) -> Result<()> {
     eprintln!("recovery: seeding");
-    let size = Size { ids: 2_000, candidates: 2_000 };
-    let mut world = World::seeded(Seed { mix: Mix::AllAbsent, ..Seed::usual(size) })?;
+    let size = Size { ids: 5_000, candidates: 5_000 };
+    let mut world = World::seeded(Seed { mix: Mix::HalfAbsent, ..Seed::usual(size) })?;
     let usage = Meter::of_usage(&world.redis)?;
     let mut runs = Runs::default();
     for _ in 0..RUNS {

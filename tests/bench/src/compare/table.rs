@@ -61,7 +61,15 @@ pub(super) fn contenders(figures: &Figures) -> String {
         Some(format!("{name}: {}", number(figures.get(&format!("acting.{name}"))?, *digits)))
     });
     let acts: Vec<String> = acts.collect();
-    format!("{table}\n{}\n{}\n{}", ratios.join(", "), acts.join(", "), steps(figures))
+    let commands = ROWS.map(|(of, name)| format!("run by Redis for {name}: {}", kinds(figures, of)));
+    let lines = [ratios.join(", "), acts.join(", "), steps(figures), commands.join("\n")];
+    format!("{table}\n{}", lines.join("\n"))
+}
+
+/// How many commands of each kind, most first.
+fn kinds(figures: &Figures, of: &str) -> String {
+    let kinds = figures.kinds(of).into_iter().map(|(kind, calls)| format!("{kind} {}", number(calls, 0)));
+    kinds.collect::<Vec<_>>().join(", ")
 }
 
 /// How long each step of a pass took.
@@ -98,7 +106,7 @@ pub(super) fn rest(figures: &Figures) -> String {
         ("`salvage once` with nothing to do, from start to exit, ms", "idle.once_ms", 0),
         ("idle `salvage run`, resident MB", "idle.rss_mb", 1),
         ("idle `salvage run`, processor ms per second", "idle.cpu_ms_per_s", 2),
-        ("2,000 orphans in empty queues: acts", "recovery.acts", 0),
+        ("1,500 orphans in short queues: acts", "recovery.acts", 0),
         ("the same: acts per second", "recovery.acts_per_s", 0),
         ("the same: whole pass, ms", "recovery.pass_ms", 0),
         ("the same: Redis CPU, ms", "recovery.redis_cpu_ms", 1),

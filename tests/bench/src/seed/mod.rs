@@ -32,8 +32,9 @@ pub(crate) enum Mix {
     Usual,
     /// All in their queues under the current rule.
     AllScheduled,
-    /// All gone.
-    AllAbsent,
+    /// Half are gone of those that are put back, so that it is no mass loss. The exports are all in their queues: so many
+    /// that would be failed are a storm, which waits.
+    HalfAbsent,
 }
 
 impl Seed {

@@ -91,6 +91,9 @@ const SLIDE_JOB: Table = Table {
     job_name: "generate",
 };
 
+/// So many of the tables come first whose lost jobs are put back; those of the others, exports, are failed.
+const PUT_BACK: usize = 3;
+
 /// As in `migrations/example`.
 pub(crate) const TABLES: [Table; 5] = [
     SLIDE_JOB,
@@ -163,7 +166,14 @@ impl Fate {
 pub(super) const fn fate(number: usize, mix: Mix) -> Fate {
     match mix {
         Mix::AllScheduled => Fate::Current,
-        Mix::AllAbsent => Fate::Absent,
+        Mix::HalfAbsent => {
+            let is_put_back = number % TABLES.len() < PUT_BACK;
+            if is_put_back && (number / TABLES.len()).is_multiple_of(2) {
+                Fate::Absent
+            } else {
+                Fate::Current
+            }
+        }
         Mix::Usual => match number / TABLES.len() % 20 {
             0..=13 => Fate::Current,
             14..=15 => Fate::OldId,
@@ -282,6 +292,16 @@ mod tests {
             };
             let counts = [Fate::Current, Fate::OldId, Fate::Completed, Fate::Failed, Fate::Absent].map(count);
             assert_eq!(counts, [140, 20, 10, 10, 20], "{}", table.name);
+        }
+    }
+
+    #[test]
+    fn half_of_what_is_put_back_is_gone_and_no_more() {
+        for (at, table) in TABLES.iter().enumerate() {
+            let candidates = (0..5_000).map(|number| Job::candidate(number, Mix::HalfAbsent));
+            let own = candidates.filter(|job| job.table().name == table.name);
+            let absent = own.filter(|job| job.fate == Fate::Absent).count();
+            assert_eq!(absent, if at < PUT_BACK { 500 } else { 0 }, "{}", table.name);
         }
     }
 
