@@ -169,7 +169,7 @@ impl<'a> Left<'a> {
                     self.places[at].reason = reason_of(next())?;
                 }
                 if self.unfinished().next().is_some() {
-                    self.hashes = count(&next())?;
+                    self.hashes = reply::count("EXISTS", &next())?;
                 }
             }
             Step::EachOfRest => {
@@ -219,13 +219,6 @@ fn finished(command: &'static str, score: Value) -> Result<Option<u64>, QueueFai
         Err(_) => {
             Err(QueueFailure::UnexpectedReply { command, found: "a score that is no number".to_owned() })
         }
-    }
-}
-
-fn count(reply: &Value) -> Result<u64, QueueFailure> {
-    match reply {
-        Value::Int(count) if *count >= 0 => Ok(count.unsigned_abs()),
-        other => Err(reply::unexpected("EXISTS", other)),
     }
 }
 
@@ -344,7 +337,7 @@ mod tests {
             }
         }
         for odd in ["-NOPERM no\r\n", NIL, "$1\r\n0\r\n", ":-1\r\n"] {
-            assert!(count(&parsed(odd)).is_err(), "{odd:?}");
+            assert!(reply::count("EXISTS", &parsed(odd)).is_err(), "{odd:?}");
         }
     }
 }

@@ -67,6 +67,10 @@ fn add(commands: &mut redis::Pipeline, job: Job, now_ms: u64, input: &str) {
     .ignore();
     let score = match state {
         "wait" | "active" => {
+            if state == "active" {
+                // Its worker is well.
+                commands.cmd("SET").arg(key(&format!("{id}:lock"))).arg("a worker's token").ignore();
+            }
             commands.cmd("LPUSH").arg(key(state)).arg(id).ignore();
             return;
         }
