@@ -279,23 +279,33 @@ impl<'a, O: Outside> Pass<'a, O> {
 
     /// The sentence, between lease and release.
     async fn body(&self) -> Result<Body, StoreFailure> {
+        let mut steps = reporting::Steps::begin(self.outside);
         let gathered = self.gather().await?;
         self.check_lease()?;
         if let Some(licence) = &self.licence {
             self.outside.ledger().pass_began(&licence.pass_id, &licence.fence, gathered.now).await?;
         }
+        steps.ended("candidates");
         let first = self.look(gathered.own(), &gathered.candidates).await;
+        steps.ended("look");
         let mut known = self.know(gathered.own(), first).await?;
+        steps.ended("memory");
         let stalled = self.stalled(&gathered.sources, &known).await?;
+        steps.ended("stalled");
         let judged = self.judge(&gathered.sources, &gathered.candidates, &known).await?;
+        steps.ended("judge");
         let corroborated = self.corroborate(&gathered, &known, &judged).await?;
         (known.scan, known.unreadable) = (judged.scan, judged.unreadable);
         let pairs = gathered.candidates.iter().cloned().zip(judged.sightings);
         let mut cases: Vec<Case> = pairs.map(Case::new).collect();
+        steps.ended("corroborate");
         self.decide(&gathered, &known, &mut cases).await?;
         self.hold_back(&gathered, &known, &corroborated, &mut cases).await?;
+        steps.ended("decide");
         self.act(&gathered, &known, &mut cases).await?;
+        steps.ended("act");
         self.record(&gathered, &known, &cases).await?;
+        steps.ended("record");
         Ok(Body { gathered, cases, scan_ran: known.scan.is_some(), stalled })
     }
 

@@ -43,6 +43,23 @@ pub(crate) fn host(dev: bool) -> Result<PathBuf> {
     })
 }
 
+/// What is measured, and what measures.
+pub(crate) struct Release {
+    pub(crate) salvage: PathBuf,
+    pub(crate) bench: PathBuf,
+}
+
+/// Builds both for release.
+pub(crate) fn release() -> Result<Release> {
+    run::step("build the host and the benches (release)", || {
+        let mut cargo = Command::new(paths::cargo());
+        cargo.args(["build", "--workspace", "--bin", "salvage", "--bin", "salvage-bench", "--release"]);
+        run::command(cargo.current_dir(paths::root()))?;
+        let folder = paths::target().join("release");
+        Ok(Release { salvage: folder.join("salvage"), bench: folder.join("salvage-bench") })
+    })
+}
+
 /// Builds every handler to `target/handlers/NAME.wasm`.
 pub(crate) fn handlers() -> Result<()> {
     run::step("build the handlers", || {

@@ -1,7 +1,7 @@
 //! Set-up, build, demo and test of the whole house in one place: `cargo xtask …`.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to the terminal")]
 
-mod bench_snapshot;
+mod bench;
 mod build;
 mod demo;
 mod install;
@@ -33,10 +33,10 @@ enum Task {
     Build(build::Options),
     /// Show on real BullMQ queues and workers what Salvage does, and check that it did
     Demo,
+    /// Measure Salvage against the procedure it replaces and against the least its reads can cost
+    Bench(bench::Options),
     /// Let workers, servers and hosts be killed for minutes, and count what became of every job
     Soak(soak::Options),
-    /// Measure what each way of taking a snapshot costs Redis, its other clients and the host
-    BenchSnapshot(bench_snapshot::Options),
     /// Call a handler 100,000 times and swap it 200 times, and look at the time and at the memory it takes
     SoakHandlers(soak_handlers::Options),
     /// Set up, check format and lints, build, and run every test against private servers
@@ -51,8 +51,8 @@ fn main() -> ExitCode {
         Task::Setup => setup::run(),
         Task::Build(options) => build::run(&options),
         Task::Demo => demo::run(),
+        Task::Bench(options) => bench::run(&options),
         Task::Soak(options) => soak::run(&options),
-        Task::BenchSnapshot(options) => bench_snapshot::run(&options),
         Task::SoakHandlers(options) => soak_handlers::run(&options),
         Task::Test(options) => test::run(&options),
         Task::Typescript(options) => typescript::run(&options),

@@ -99,12 +99,12 @@ impl<'a> Scan<'a> {
     }
 
     /// The row ids that entries of a queue name by a current rule, per source: those that are live rows of that source
-    /// need no payload.
+    /// need no payload. Candidates are left out: they were read as live rows, and who is named here has been found.
     #[must_use]
     pub fn named_by_rule(&self, queue: &str, entry_ids: &[String]) -> BTreeMap<usize, Vec<String>> {
         let mut by_source: BTreeMap<usize, Vec<String>> = BTreeMap::new();
         for entry_id in entry_ids {
-            for (source, row_id) in self.rows_by_rule(queue, entry_id) {
+            for (source, row_id) in self.rows_by_rule(queue, entry_id).filter(|row| !self.is_candidate(row)) {
                 by_source.entry(source).or_default().push(row_id);
             }
         }
@@ -123,7 +123,9 @@ impl<'a> Scan<'a> {
     ) -> Vec<Entry> {
         entry_ids
             .iter()
-            .filter(|id| !self.rows_by_rule(queue, id).any(|row| live.contains(&row)))
+            .filter(|id| {
+                !self.rows_by_rule(queue, id).any(|row| self.is_candidate(&row) || live.contains(&row))
+            })
             .map(|id| Entry { queue: queue.to_owned(), state, id: id.clone() })
             .collect()
     }
@@ -136,6 +138,10 @@ impl<'a> Scan<'a> {
             let text = rule.job_id.extract(entry_id)?;
             Some((source, self.lookup.sources[source].id_kind.normalise(text)?))
         })
+    }
+
+    fn is_candidate(&self, (source, row_id): &(usize, String)) -> bool {
+        self.lookup.index.get(*source, row_id).is_some()
     }
 
     /// Takes in one payload. Returns whether the entry must be looked for again, because its payload was gone.
@@ -412,6 +418,19 @@ mod tests {
         world.live.insert((0, "8".into()));
         world.check("absent");
         assert_eq!(world.judged().counts.read, 0);
+    }
+
+    #[test]
+    fn of_the_entry_of_a_candidate_nothing_is_asked() {
+        let queues = vec![("a", queue(&[(State::Waiting, "slide-8"), (State::Waiting, "slide-9")]))];
+        let mut world = World::new(queues);
+        world.candidates.push(candidate(0, "8"));
+        let lookup = seen(&world.sources, &world.candidates, &world.snapshot);
+        let scan = Scan::new(lookup, &world.accepted);
+        let ids = ["slide-8", "slide-9", "42"].map(str::to_owned);
+        assert_eq!(scan.named_by_rule("a", &ids), BTreeMap::from([(0, vec!["9".to_owned()])]));
+        let read = scan.entries("a", State::Waiting, &ids, &HashSet::new());
+        assert!(read.iter().map(|entry| entry.id.as_str()).eq(["slide-9", "42"]));
     }
 
     #[test]

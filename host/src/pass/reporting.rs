@@ -37,6 +37,36 @@ impl Meter {
     }
 }
 
+/// Tells how long each step of a pass took, for whoever wonders where its time goes (`RUST_LOG=salvage::pass=debug`).
+pub(crate) struct Steps<'a, O> {
+    outside: &'a O,
+    began: Duration,
+}
+
+impl<'a, O: Outside> Steps<'a, O> {
+    pub(crate) fn begin(outside: &'a O) -> Self {
+        Self { outside, began: outside.clock().now() }
+    }
+
+    /// Ends a step; the next one begins.
+    pub(crate) fn ended(&mut self, step: &'static str) {
+        let duration_us = self.lap_us();
+        tracing::debug!(step, duration_us, "step");
+    }
+
+    /// Ends a stage of so many acts, within the step of that name: all but the looks between the stages.
+    pub(crate) fn stage_ended(&mut self, acts: usize) {
+        let duration_us = self.lap_us();
+        tracing::debug!(acts, duration_us, "stage");
+    }
+
+    fn lap_us(&mut self) -> u64 {
+        let now = self.outside.clock().now();
+        let took = now.saturating_sub(std::mem::replace(&mut self.began, now));
+        u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
 /// The report of a pass that did not begin.
 pub(crate) fn skipped<O: Outside>(meter: &Meter, outside: &O, lease: LeaseState) -> Report {
     Report { pass: meter.summary(outside, lease), sources: vec![], jobs: vec![] }

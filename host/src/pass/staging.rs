@@ -22,6 +22,7 @@ use super::acting::Acting;
 use super::gather::Gathered;
 use super::known::Known;
 use super::looking_again::Again;
+use super::reporting::Steps;
 use super::{Case, Pass};
 use crate::ports::{Clock, Jobs, Ledger, Outside, StoreFailure};
 
@@ -58,7 +59,9 @@ impl<O: Outside> Pass<'_, O> {
             if acts.is_empty() || !acting.may_go_on() {
                 return Ok(());
             }
+            let mut steps = Steps::begin(self.outside);
             let ended = acting.stage(acts, cases).await?;
+            steps.stage_ended(ended.begun);
             acts_left -= ended.begun;
             let is_left =
                 cases.iter().any(|case| case.is_to_act() && stages[case.candidate.source].size() > 0);

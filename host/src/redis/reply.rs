@@ -105,6 +105,14 @@ pub(super) fn flag(command: &'static str, value: &Value) -> Result<bool, QueueFa
     }
 }
 
+/// How many there are.
+pub(super) fn count(command: &'static str, value: &Value) -> Result<u64, QueueFailure> {
+    match value {
+        Value::Int(count) if *count >= 0 => Ok(count.unsigned_abs()),
+        other => Err(unexpected(command, other)),
+    }
+}
+
 /// The replies to the commands between MULTI and EXEC, from all the replies with theirs.
 ///
 /// # Errors

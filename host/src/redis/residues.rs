@@ -1,57 +1,193 @@
 //! What an absent job left behind in its queues.
+//!
+//! Asked for a page of jobs at once, in as few commands as there are: first the finished sets, one command each, whoever
+//! is looked for; then whether anything at all is left of those that are in none, which as a rule is not so.
 
-use redis::Value;
+use std::collections::BTreeMap;
+
+use redis::{Pipeline, Value};
 use salvage_core::act::Place;
 use salvage_core::decision::shorten_to;
 use salvage_core::sighting::{QueueFailure, Residue};
 
 use super::connection::Connection;
+use super::copies::is_refusal;
 use super::keys::Keys;
 use super::reply;
 
 /// Longest failed reason kept, in characters; longer ones are cut.
 const REASON_CHARS_MAX: usize = 300;
 
-/// Commands per place.
-const PER_PLACE: usize = 4;
-
-/// Reads what each job left, over all its places, in one pipeline.
+/// Reads what each job left, over all its places, in two or three round trips.
 pub(super) async fn read(
     connection: &Connection,
     prefix: &str,
     jobs: &[Vec<Place>],
 ) -> Result<Vec<Residue>, QueueFailure> {
-    let mut commands = redis::pipe();
-    for Place { queue, entry_id } in jobs.iter().flatten() {
-        let keys = Keys::new(prefix, queue);
-        commands.cmd("ZSCORE").arg(keys.own("completed")).arg(entry_id);
-        commands.cmd("ZSCORE").arg(keys.own("failed")).arg(entry_id);
-        commands.cmd("HGET").arg(keys.entry(entry_id)).arg("failedReason");
-        commands.cmd("EXISTS").arg(keys.entry(entry_id));
-    }
-    let mut replies = connection.ask(&commands).await?.into_iter();
-    let mut residues = vec![];
-    for places in jobs {
-        let mut residue = Residue::None;
-        for _ in places {
-            let found: Vec<Value> = replies.by_ref().take(PER_PLACE).collect();
-            residue = weightier(residue, at_place(found)?);
+    let mut left = Left::nothing_at(jobs.iter().flatten());
+    // What is asked depends on the replies before.
+    for step in [Step::Finished, Step::Rest, Step::EachOfRest] {
+        let commands = left.ask(step, prefix);
+        if commands.is_empty() {
+            continue;
         }
-        residues.push(residue);
+        match left.take(step, connection.ask(&commands).await?) {
+            // A Redis before 6.2 does not know ZMSCORE, and the user may not be allowed it.
+            Err(failure) if step == Step::Finished && is_refusal(&failure) => {
+                let commands = left.ask(Step::EachFinished, prefix);
+                left.take(Step::EachFinished, connection.ask(&commands).await?)?;
+            }
+            taken => taken?,
+        }
     }
-    Ok(residues)
+    let mut residues = left.places.iter().map(AtPlace::residue);
+    let of_job = |places: &Vec<Place>| residues.by_ref().take(places.len()).fold(Residue::None, weightier);
+    Ok(jobs.iter().map(of_job).collect())
 }
 
-fn at_place(replies: Vec<Value>) -> Result<Residue, QueueFailure> {
-    let [completed, failed, reason, exists] = <[Value; PER_PLACE]>::try_from(replies)
-        .map_err(|replies| reply::unexpected("a pipeline", &Value::Array(replies)))?;
-    let completed = finished("ZSCORE", completed)?.map(|finished_ms| Residue::Completed { finished_ms });
-    let failed = match finished("ZSCORE", failed)? {
-        Some(finished_ms) => Some(Residue::Failed { finished_ms, reason: reason_of(reason)? }),
-        None => None,
-    };
-    let hash = if reply::flag("EXISTS", &exists)? { Residue::HashOnly } else { Residue::None };
-    Ok([completed, failed].into_iter().flatten().fold(hash, weightier))
+/// What is asked at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Whether and when entries finished.
+    Finished,
+    /// The same with a command for each entry and set, where that was refused.
+    EachFinished,
+    /// Why entries failed, and how many hashes there are of all the entries that did not finish.
+    Rest,
+    /// If there are any: of which.
+    EachOfRest,
+}
+
+/// What is left at some places.
+struct Left<'a> {
+    places: Vec<AtPlace<'a>>,
+    /// Positions in `places`.
+    by_queue: BTreeMap<&'a str, Vec<usize>>,
+    /// Hashes of entries that did not finish.
+    hashes: u64,
+}
+
+/// What is left at one place.
+struct AtPlace<'a> {
+    place: &'a Place,
+    completed_ms: Option<u64>,
+    failed_ms: Option<u64>,
+    reason: Option<String>,
+    has_bare_hash: bool,
+}
+
+impl AtPlace<'_> {
+    const fn is_finished(&self) -> bool {
+        self.completed_ms.is_some() || self.failed_ms.is_some()
+    }
+
+    fn residue(&self) -> Residue {
+        let completed = self.completed_ms.map(|finished_ms| Residue::Completed { finished_ms });
+        let failed =
+            self.failed_ms.map(|finished_ms| Residue::Failed { finished_ms, reason: self.reason.clone() });
+        let bare = if self.has_bare_hash { Residue::HashOnly } else { Residue::None };
+        [completed, failed].into_iter().flatten().fold(bare, weightier)
+    }
+}
+
+impl<'a> Left<'a> {
+    fn nothing_at(places: impl Iterator<Item = &'a Place>) -> Self {
+        let mut left = Self { places: vec![], by_queue: BTreeMap::new(), hashes: 0 };
+        for place in places {
+            left.by_queue.entry(&place.queue).or_default().push(left.places.len());
+            let (completed_ms, failed_ms, reason) = (None, None, None);
+            left.places.push(AtPlace { place, completed_ms, failed_ms, reason, has_bare_hash: false });
+        }
+        left
+    }
+
+    /// The commands whose replies [`Self::take`] takes; none if there is nothing to ask.
+    fn ask(&self, step: Step, prefix: &str) -> Pipeline {
+        let mut commands = redis::pipe();
+        let key = |at: &AtPlace<'_>| Keys::new(prefix, &at.place.queue).entry(&at.place.entry_id);
+        match step {
+            Step::Finished => {
+                for (queue, positions) in &self.by_queue {
+                    let ids: Vec<&str> =
+                        positions.iter().map(|at| self.places[*at].place.entry_id.as_str()).collect();
+                    for set in ["completed", "failed"] {
+                        commands.cmd("ZMSCORE").arg(Keys::new(prefix, queue).own(set)).arg(&ids);
+                    }
+                }
+            }
+            Step::EachFinished => {
+                for (queue, positions) in &self.by_queue {
+                    for at in positions {
+                        for set in ["completed", "failed"] {
+                            let key = Keys::new(prefix, queue).own(set);
+                            commands.cmd("ZSCORE").arg(key).arg(&self.places[*at].place.entry_id);
+                        }
+                    }
+                }
+            }
+            Step::Rest => {
+                for at in self.failed() {
+                    commands.cmd("HGET").arg(key(&self.places[at])).arg("failedReason");
+                }
+                let rest: Vec<String> = self.unfinished().map(|at| key(&self.places[at])).collect();
+                if !rest.is_empty() {
+                    commands.cmd("EXISTS").arg(rest);
+                }
+            }
+            Step::EachOfRest if self.hashes > 0 => {
+                for at in self.unfinished() {
+                    commands.cmd("EXISTS").arg(key(&self.places[at]));
+                }
+            }
+            Step::EachOfRest => {}
+        }
+        commands
+    }
+
+    fn take(&mut self, step: Step, replies: Vec<Value>) -> Result<(), QueueFailure> {
+        let mut replies = replies.into_iter();
+        let mut next = || replies.next().unwrap_or_default();
+        match step {
+            Step::Finished => {
+                for positions in self.by_queue.values() {
+                    let completed = scores(next(), positions.len())?;
+                    let failed = scores(next(), positions.len())?;
+                    for ((at, completed_ms), failed_ms) in positions.iter().zip(completed).zip(failed) {
+                        self.places[*at].completed_ms = completed_ms;
+                        self.places[*at].failed_ms = failed_ms;
+                    }
+                }
+            }
+            Step::EachFinished => {
+                for at in self.by_queue.values().flatten() {
+                    self.places[*at].completed_ms = finished("ZSCORE", next())?;
+                    self.places[*at].failed_ms = finished("ZSCORE", next())?;
+                }
+            }
+            Step::Rest => {
+                for at in self.failed().collect::<Vec<_>>() {
+                    self.places[at].reason = reason_of(next())?;
+                }
+                if self.unfinished().next().is_some() {
+                    self.hashes = reply::count("EXISTS", &next())?;
+                }
+            }
+            Step::EachOfRest => {
+                for at in self.unfinished().collect::<Vec<_>>() {
+                    self.places[at].has_bare_hash = reply::flag("EXISTS", &next())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn failed(&self) -> impl Iterator<Item = usize> {
+        (0..self.places.len()).filter(|at| self.places[*at].failed_ms.is_some())
+    }
+
+    fn unfinished(&self) -> impl Iterator<Item = usize> {
+        (0..self.places.len()).filter(|at| !self.places[*at].is_finished())
+    }
 }
 
 /// A finished entry says more than a bare hash, and the one that finished last more than an earlier one.
@@ -60,9 +196,18 @@ fn weightier(a: Residue, b: Residue) -> Residue {
     if weight(&b) > weight(&a) { b } else { a }
 }
 
-/// A score, milliseconds since 1970.
-fn finished(command: &'static str, value: Value) -> Result<Option<u64>, QueueFailure> {
-    let Some(score) = reply::text(command, value)? else { return Ok(None) };
+/// The scores of as many members, milliseconds since 1970.
+fn scores(reply: Value, members: usize) -> Result<Vec<Option<u64>>, QueueFailure> {
+    match reply {
+        Value::Array(scores) if scores.len() == members => {
+            scores.into_iter().map(|score| finished("ZMSCORE", score)).collect()
+        }
+        other => Err(reply::unexpected("ZMSCORE", &other)),
+    }
+}
+
+fn finished(command: &'static str, score: Value) -> Result<Option<u64>, QueueFailure> {
+    let Some(score) = reply::text(command, score)? else { return Ok(None) };
     match score.parse::<f64>() {
         // Scores of BullMQ are whole and positive; of anything else the nearest such number will do.
         #[expect(
@@ -90,21 +235,78 @@ mod tests {
     use super::reply::testing::parsed;
     use super::*;
 
-    fn at(replies: [&str; PER_PLACE]) -> Result<Residue, QueueFailure> {
-        at_place(replies.map(parsed).to_vec())
+    /// The residues of jobs that may be in `a` or `b` each, after these replies, step by step; and the commands asked.
+    fn read(jobs: usize, replies: [&[&str]; 3]) -> Result<(Vec<Residue>, usize), QueueFailure> {
+        let entry = |queue: &str, job| Place { queue: queue.into(), entry_id: format!("job-{job}") };
+        let places: Vec<Place> = (0..jobs).flat_map(|job| [entry("a", job), entry("b", job)]).collect();
+        let mut left = Left::nothing_at(places.iter());
+        let mut asked = 0;
+        for (step, replies) in [Step::Finished, Step::Rest, Step::EachOfRest].into_iter().zip(replies) {
+            let commands = left.ask(step, "bull").len();
+            assert_eq!(commands, replies.len(), "{step:?}");
+            asked += commands;
+            if commands > 0 {
+                left.take(step, replies.iter().map(|reply| parsed(reply)).collect())?;
+            }
+        }
+        let residues: Vec<Residue> = left.places.iter().map(AtPlace::residue).collect();
+        Ok((residues.chunks(2).map(|of| of.iter().cloned().fold(Residue::None, weightier)).collect(), asked))
     }
 
     const NIL: &str = "$-1\r\n";
-    const SCORE: &str = "$13\r\n1700000000000\r\n";
+    const NONE: &str = "*1\r\n$-1\r\n";
+    const SCORE: &str = "*1\r\n$13\r\n1700000000000\r\n";
     const FINISHED_MS: u64 = 1_700_000_000_000;
 
     #[test]
     fn each_kind_is_told_apart() {
-        assert_eq!(at([NIL, NIL, NIL, ":0\r\n"]), Ok(Residue::None));
-        assert_eq!(at([NIL, NIL, NIL, ":1\r\n"]), Ok(Residue::HashOnly));
-        assert_eq!(at([SCORE, NIL, NIL, ":1\r\n"]), Ok(Residue::Completed { finished_ms: FINISHED_MS }));
+        let one = |finished: [&str; 4], rest: &[&str], each: &[&str]| {
+            read(1, [&finished, rest, each]).map(|(residues, _)| residues)
+        };
+        assert_eq!(one([NONE; 4], &[":0\r\n"], &[]), Ok(vec![Residue::None]));
+        assert_eq!(one([NONE; 4], &[":1\r\n"], &[":0\r\n", ":1\r\n"]), Ok(vec![Residue::HashOnly]));
+        let completed = Residue::Completed { finished_ms: FINISHED_MS };
+        assert_eq!(one([SCORE, NONE, NONE, NONE], &[":0\r\n"], &[]), Ok(vec![completed]));
         let failed = Residue::Failed { finished_ms: FINISHED_MS, reason: Some("out of ink".into()) };
-        assert_eq!(at([NIL, SCORE, "$10\r\nout of ink\r\n", ":1\r\n"]), Ok(failed));
+        let reason = "$10\r\nout of ink\r\n";
+        assert_eq!(one([NONE, NONE, NONE, SCORE], &[reason, ":0\r\n"], &[]), Ok(vec![failed]));
+        let bare = Residue::Failed { finished_ms: FINISHED_MS, reason: None };
+        assert_eq!(one([NONE, SCORE, NONE, SCORE], &[NIL, NIL], &[]), Ok(vec![bare]));
+    }
+
+    #[test]
+    fn of_several_jobs_each_has_its_own() {
+        let second = "*2\r\n$-1\r\n$13\r\n1700000000000\r\n";
+        let none = "*2\r\n$-1\r\n$-1\r\n";
+        let each = [":0\r\n", ":1\r\n", ":0\r\n"];
+        let (residues, _) =
+            read(2, [&[none, none, second, none], &[":1\r\n"], &each]).expect("well-formed replies");
+        assert_eq!(residues, [Residue::HashOnly, Residue::Completed { finished_ms: FINISHED_MS }]);
+    }
+
+    #[test]
+    fn a_page_of_jobs_that_left_nothing_takes_one_command_a_set_and_one_more() {
+        let none = format!("*200\r\n{}", NIL.repeat(200));
+        let (residues, commands) =
+            read(200, [&[&none, &none, &none, &none], &[":0\r\n"], &[]]).expect("well-formed replies");
+        assert_eq!((residues, commands), (vec![Residue::None; 200], 5));
+    }
+
+    #[test]
+    fn scores_asked_for_one_by_one_mean_the_same() {
+        let places = ["a", "b"].map(|queue| Place { queue: queue.into(), entry_id: "job".into() });
+        let mut left = Left::nothing_at(places.iter());
+        let score = "$13\r\n1700000000000\r\n";
+        let replies = [NIL, score, score, NIL];
+        assert_eq!(left.ask(Step::EachFinished, "bull").len(), replies.len());
+        left.take(Step::EachFinished, replies.map(parsed).to_vec()).expect("well-formed replies");
+        let finished = left.places.iter().map(|at| (at.completed_ms, at.failed_ms));
+        assert!(finished.eq([(None, Some(FINISHED_MS)), (Some(FINISHED_MS), None)]));
+        for position in 0..4 {
+            let mut odd = replies;
+            odd[position] = "-NOPERM no\r\n";
+            assert!(left.take(Step::EachFinished, odd.map(parsed).to_vec()).is_err(), "{position}");
+        }
     }
 
     #[test]
@@ -120,17 +322,22 @@ mod tests {
     #[test]
     fn a_long_reason_is_cut() {
         let long = format!("${}\r\n{}\r\n", 400, "x".repeat(400));
-        let Ok(Residue::Failed { reason: Some(reason), .. }) = at([NIL, SCORE, &long, ":1\r\n"]) else {
-            panic!("a failed entry with its reason was expected")
-        };
+        let Ok(Some(reason)) = reason_of(parsed(&long)) else { panic!("a reason was expected") };
         assert_eq!(reason.chars().count(), REASON_CHARS_MAX + 1);
     }
 
     #[test]
     fn an_error_is_not_a_clean_queue() {
-        assert!(at(["-WRONGTYPE kind\r\n", NIL, NIL, ":0\r\n"]).is_err());
-        assert!(at([NIL, NIL, NIL, "-NOPERM no\r\n"]).is_err());
-        assert!(at([NIL, NIL, NIL, NIL]).is_err());
-        assert!(at([NIL, "$3\r\nabc\r\n", NIL, ":1\r\n"]).is_err());
+        let wrong_type = "-WRONGTYPE kind\r\n";
+        for odd in [wrong_type, NIL, "*0\r\n", "*1\r\n$3\r\nabc\r\n", "*1\r\n:1\r\n"] {
+            for position in 0..4 {
+                let mut finished = [NONE; 4];
+                finished[position] = odd;
+                assert!(read(1, [&finished, &[], &[]]).is_err(), "{position} {odd:?}");
+            }
+        }
+        for odd in ["-NOPERM no\r\n", NIL, "$1\r\n0\r\n", ":-1\r\n"] {
+            assert!(reply::count("EXISTS", &parsed(odd)).is_err(), "{odd:?}");
+        }
     }
 }

@@ -39,6 +39,13 @@ async fn unlocked<'a>(
     keys: &Keys,
     active: &'a [String],
 ) -> Result<Vec<&'a String>, QueueFailure> {
+    // As a rule all are locked, which one command tells.
+    let mut commands = redis::pipe();
+    commands.cmd("EXISTS").arg(active.iter().map(|entry_id| keys.lock(entry_id)).collect::<Vec<_>>());
+    let reply = connection.ask(&commands).await?.into_iter().next().unwrap_or_default();
+    if reply::count("EXISTS", &reply)? == active.len() as u64 {
+        return Ok(vec![]);
+    }
     let mut commands = redis::pipe();
     for entry_id in active {
         commands.cmd("EXISTS").arg(keys.lock(entry_id));

@@ -1,20 +1,15 @@
 //! What each way of taking a snapshot costs: the host, Redis, and above all the other clients of Redis.
 //!
-//! `cargo xtask bench-snapshot` runs it. A private Redis is filled with ids under BullMQ's own keys; entries have no hashes,
+//! `cargo xtask bench snapshot` runs it. A private Redis is filled with ids under BullMQ's own keys; entries have no hashes,
 //! for none of the ways reads one. Each look runs in a process of its own, so that its peak memory is its own, while another
 //! client sends a PING a millisecond after each PONG; the longest wait for a PONG is what a look costs that client.
 //!
 //! Prints two tables in Markdown: what the ways cost, and what the single commands cost that they are made of, by Redis's
 //! own measure. `docs/snapshots.md` holds both and says what follows from them.
-#![expect(clippy::print_stdout, reason = "it prints its table")]
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -25,7 +20,10 @@ use salvage_core::lookup::Lookup;
 use salvage_core::manifest::{IdTemplate, QueueRule, Source, TableMapping};
 use salvage_core::snapshot::{IdsPage, Snapshot, State};
 use salvage_core::source::{ColumnTypes, IdKind, ResolvedSource, SourceName, Standing};
-use salvage_tests::services::Redis;
+use salvage_services::Redis;
+
+use crate::meter::{Prober, Usage, median};
+use crate::runtime;
 
 const QUEUE: &str = "slide-generation";
 
@@ -112,20 +110,23 @@ impl Way {
     }
 }
 
-fn main() -> Result<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => drive(&[100_000, 1_000_000]),
-        ["--look", way, url, size] => {
-            let way = Way::ALL.into_iter().find(|of| of.name() == way).context("no such way")?;
-            runtime()?.block_on(look(way, url, size.parse()?))
-        }
-        _ => drive(&arguments.iter().map(|size| Ok(size.parse()?)).collect::<Result<Vec<_>>>()?),
-    }
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// How many ids the queue holds
+    #[arg(default_values_t = [100_000, 1_000_000])]
+    sizes: Vec<usize>,
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime> {
-    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
+#[derive(clap::Args)]
+pub(crate) struct LookOptions {
+    way: String,
+    url: String,
+    size: usize,
+}
+
+pub(crate) fn look(options: &LookOptions) -> Result<()> {
+    let way = Way::ALL.into_iter().find(|of| of.name() == options.way).context("no such way")?;
+    runtime()?.block_on(look_once(way, &options.url, options.size))
 }
 
 // ── the driver ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -141,28 +142,28 @@ struct Run {
     peak_rss_mb: f64,
 }
 
-fn drive(sizes: &[usize]) -> Result<()> {
+pub(crate) fn run(options: &Options) -> Result<()> {
     let mut costs = vec![];
     println!(
         "| ids | where | way | longest stall | p99 | × ranges | time | Redis CPU | bytes | host, peak RSS |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|");
-    for &size in sizes {
+    for &size in &options.sizes {
         for layout in Layout::ALL {
             let redis = Redis::start()?;
             runtime()?.block_on(fill(&redis.url(), layout, size))?;
             // Once without counting: the server's memory grows to what it needs, as it has in one that runs for long.
             for way in Way::ALL {
-                run(&redis, way, size)?;
+                one(&redis, way, size)?;
             }
             // Alternating, so that what else the machine does falls on all ways.
             let mut runs: Vec<Vec<Run>> = vec![vec![]; Way::ALL.len()];
             for _ in 0..RUNS {
                 for (way, runs) in Way::ALL.into_iter().zip(&mut runs) {
-                    runs.push(run(&redis, way, size)?);
+                    runs.push(one(&redis, way, size)?);
                 }
             }
-            let medians: Vec<Run> = runs.iter().map(|runs| medians(runs)).collect();
+            let medians: Vec<Run> = runs.iter().map(|runs| medians(runs)).collect::<Result<_>>()?;
             let ranges = medians[Way::ALL.iter().position(|way| *way == Way::Ranges).context("ranges")?];
             for (way, run) in Way::ALL.into_iter().zip(medians) {
                 print(size, layout, way, &run, &ranges);
@@ -235,26 +236,22 @@ fn print(size: usize, layout: Layout, way: Way, run: &Run, ranges: &Run) {
     );
 }
 
-fn medians(runs: &[Run]) -> Run {
-    let median = |of: fn(&Run) -> f64| {
-        let mut values: Vec<f64> = runs.iter().map(of).collect();
-        values.sort_by(f64::total_cmp);
-        values[values.len() / 2]
-    };
-    Run {
-        stall_max_ms: median(|run| run.stall_max_ms),
-        stall_p99_ms: median(|run| run.stall_p99_ms),
-        took_ms: median(|run| run.took_ms),
-        redis_cpu_ms: median(|run| run.redis_cpu_ms),
-        bytes: median(|run| run.bytes),
-        peak_rss_mb: median(|run| run.peak_rss_mb),
-    }
+fn medians(runs: &[Run]) -> Result<Run> {
+    let median = |of: fn(&Run) -> f64| median(runs.iter().map(of));
+    Ok(Run {
+        stall_max_ms: median(|run| run.stall_max_ms)?,
+        stall_p99_ms: median(|run| run.stall_p99_ms)?,
+        took_ms: median(|run| run.took_ms)?,
+        redis_cpu_ms: median(|run| run.redis_cpu_ms)?,
+        bytes: median(|run| run.bytes)?,
+        peak_rss_mb: median(|run| run.peak_rss_mb)?,
+    })
 }
 
 /// One look by a child, beside the client that waits for its PONGs.
-fn run(redis: &Redis, way: Way, size: usize) -> Result<Run> {
+fn one(redis: &Redis, way: Way, size: usize) -> Result<Run> {
     let mut child = Command::new(std::env::current_exe()?)
-        .args(["--look", way.name(), &redis.url(), &size.to_string()])
+        .args(["look", way.name(), &redis.url(), &size.to_string()])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
@@ -262,60 +259,23 @@ fn run(redis: &Redis, way: Way, size: usize) -> Result<Run> {
     let mut line = String::new();
     told.read_line(&mut line)?;
     ensure!(line == "ready\n", "the look's process said {line:?}");
-    let before = usage(redis)?;
-    let done = Arc::new(AtomicBool::new(false));
-    let pinger = ping_until(redis.port(), Arc::clone(&done))?;
+    let before = Usage::of(redis)?;
+    let prober = Prober::start(redis)?;
     child.stdin.take().context("the child's stdin")?.write_all(b"go\n")?;
     line.clear();
     told.read_line(&mut line)?;
-    done.store(true, Ordering::Relaxed);
-    let mut waits = pinger.join().map_err(|_| anyhow::anyhow!("the pinging thread panicked"))??;
-    let after = usage(redis)?;
+    let waits = prober.stop()?;
+    let after = Usage::of(redis)?;
     ensure!(child.wait()?.success(), "the look failed");
     let (took_ms, peak_rss_mb) = line.trim().split_once(' ').context("the look's figures")?;
-    waits.sort_unstable();
-    let ms = |wait: Duration| wait.as_secs_f64() * 1e3;
     Ok(Run {
-        stall_max_ms: ms(waits[waits.len() - 1]),
-        stall_p99_ms: ms(waits[(waits.len() - 1) * 99 / 100]),
+        stall_max_ms: waits.longest_ms(),
+        stall_p99_ms: waits.p99_ms(),
         took_ms: took_ms.parse()?,
-        redis_cpu_ms: (after.0 - before.0) * 1e3,
-        bytes: after.1 - before.1 - (waits.len() * b"+PONG\r\n".len()) as f64,
+        redis_cpu_ms: after.cpu_ms - before.cpu_ms,
+        bytes: after.bytes_out - before.bytes_out - waits.bytes(),
         peak_rss_mb: peak_rss_mb.parse()?,
     })
-}
-
-/// Seconds that Redis's main thread was busy, and the bytes it sent.
-fn usage(redis: &Redis) -> Result<(f64, f64)> {
-    let info = redis.command(&["INFO", "everything"])?;
-    let number = |name: &str| -> Result<f64> {
-        let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        Ok(line.with_context(|| format!("no {name}"))?.trim().parse()?)
-    };
-    let cpu = number("used_cpu_user_main_thread")? + number("used_cpu_sys_main_thread")?;
-    Ok((cpu, number("total_net_output_bytes")?))
-}
-
-/// Another client, which asks for next to nothing, once a millisecond.
-fn ping_until(port: u16, done: Arc<AtomicBool>) -> Result<thread::JoinHandle<Result<Vec<Duration>>>> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.set_nodelay(true)?;
-    let mut wait = move || -> Result<Duration> {
-        let asked = Instant::now();
-        stream.write_all(b"PING\r\n")?;
-        stream.read_exact(&mut [0; 7])?;
-        Ok(asked.elapsed())
-    };
-    wait()?;
-    Ok(thread::spawn(move || {
-        let mut waits = vec![];
-        while !done.load(Ordering::Relaxed) {
-            waits.push(wait()?);
-            thread::sleep(Duration::from_millis(1));
-        }
-        waits.push(wait()?);
-        Ok(waits)
-    }))
 }
 
 /// A connection that waits as long as it takes.
@@ -366,7 +326,7 @@ fn entry_id(number: usize) -> String {
 
 // ── the look ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-async fn look(way: Way, url: &str, size: usize) -> Result<()> {
+async fn look_once(way: Way, url: &str, size: usize) -> Result<()> {
     let settings = RedisSettings::single(url, "bull", Duration::from_secs(30));
     let queues = RedisQueues::new(&settings)?.with_limits(way.limits());
     let names = BTreeSet::from([QUEUE.to_owned()]);
