@@ -1,7 +1,7 @@
 //! One trait per thing outside, in core's words. A port never shows a driver's type, and the adapters behind the ports
 //! never see each other: only the pass holds several at once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -427,7 +427,7 @@ pub trait Jobs {
         &self,
         source: &ResolvedSource,
         row_ids: &[String],
-    ) -> Result<BTreeSet<String>, StoreFailure>;
+    ) -> Result<HashSet<String>, StoreFailure>;
 
     /// Whether any of `row_ids` is a row of the source, in whatever status.
     ///

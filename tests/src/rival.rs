@@ -1,7 +1,7 @@
 //! Races made plain: a rival that acts at a chosen moment of a pass, and replies that are lost on the way.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -337,7 +337,7 @@ impl Jobs for RivalledJobs<'_> {
         &self,
         source: &ResolvedSource,
         row_ids: &[String],
-    ) -> Result<BTreeSet<String>, StoreFailure> {
+    ) -> Result<HashSet<String>, StoreFailure> {
         self.inner.live_among(source, row_ids).await
     }
     async fn any_exists(&self, source: &ResolvedSource, row_ids: &[String]) -> Result<bool, StoreFailure> {

@@ -39,7 +39,7 @@ impl Look {
     }
 }
 
-/// Walks the ids of one state as of a snapshot, a page at a time: they came with it, or lie in a copy.
+/// Walks the ids of one state as of a snapshot: they came with it, all at once, or lie in a copy, a page at a time.
 pub(crate) struct Pages<'l> {
     here: &'l [String],
     copy: Option<&'l IdsCopy>,
@@ -59,10 +59,15 @@ impl<'l> Pages<'l> {
             return Ok(None);
         }
         let from = self.at;
-        self.at += IDS_PER_PAGE;
         match self.copy {
-            Some(copy) => queues.page(copy, from, IDS_PER_PAGE).await.map(Some),
-            None => Ok(Some(IdsPage { ids: self.here[from..self.at.min(length)].into(), flaw: None })),
+            Some(copy) => {
+                self.at += IDS_PER_PAGE;
+                queues.page(copy, from, IDS_PER_PAGE).await.map(Some)
+            }
+            None => {
+                self.at = length;
+                Ok(Some(IdsPage { ids: self.here.into(), flaw: None }))
+            }
         }
     }
 }

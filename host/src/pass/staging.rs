@@ -5,7 +5,7 @@
 //! finds it is also the one on which the next stage rests, for an act never rests on an old look.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 
 use salvage_core::act::{Act, act};
 use salvage_core::alarm::AlarmKind;
@@ -155,7 +155,7 @@ impl<O: Outside> Pass<'_, O> {
             let row_ids: Vec<String> =
                 missing.iter().map(|(case, _)| cases[**case].candidate.token.id.clone()).collect();
             let live = if row_ids.is_empty() {
-                BTreeSet::new()
+                HashSet::new()
             } else {
                 self.outside.jobs().live_among(source, &row_ids).await?
             };

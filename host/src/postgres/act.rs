@@ -24,7 +24,7 @@ use salvage_core::ledger::Entry;
 use salvage_core::outcome::Outcome;
 use salvage_core::source::{IdKind, ResolvedSource};
 
-use super::session::{Mode, Session, Statement};
+use super::session::{Session, Statement};
 use super::{Postgres, error, fence, inputs, ledger, sql};
 use crate::ports::{HeldJob, Hold, StoreFailure};
 
@@ -68,17 +68,24 @@ pub(super) async fn hold(
     entry: &Entry,
 ) -> Result<Hold<Held>, StoreFailure> {
     let attempted = format!("write job {} of {}", act.candidate.token.id, source.name);
-    let mut session = postgres.open(Mode::Write, attempted).await?;
-    match attempt(&mut session, source, act, fence, entry).await {
+    let mut session = match fence::open(postgres, fence, attempted).await {
+        Ok(session) => session,
+        Err(failure) => return ended(postgres, fence, of_ours(failure)).await.map(Hold::Not),
+    };
+    match attempt(&mut session, source, act, entry).await {
         Ok(()) => Ok(Hold::Held(Held { session })),
         Err(ending) => {
             session.roll_back().await;
-            match ending {
-                Ending::Not(outcome) => Ok(Hold::Not(outcome)),
-                Ending::Failed(failure) => Err(failure),
-                Ending::Unclear(failure) => whose(postgres, fence, failure).await.map(Hold::Not),
-            }
+            ended(postgres, fence, ending).await.map(Hold::Not)
         }
+    }
+}
+
+async fn ended(postgres: &Postgres, fence: &Fence, ending: Ending) -> Result<Outcome, StoreFailure> {
+    match ending {
+        Ending::Not(outcome) => Ok(outcome),
+        Ending::Failed(failure) => Err(failure),
+        Ending::Unclear(failure) => whose(postgres, fence, failure).await,
     }
 }
 
@@ -88,24 +95,20 @@ pub(super) async fn hold(
 /// # Errors
 /// If it is the server's, with what it says to that; a lost connection that can be made anew is nobody's.
 async fn whose(postgres: &Postgres, fence: &Fence, failure: StoreFailure) -> Result<Outcome, StoreFailure> {
-    let mut session = postgres.open(Mode::Write, "see whether PostgreSQL is well").await?;
-    fence::check(&mut session, fence).await?;
-    session.commit().await?;
+    fence::open(postgres, fence, "see whether PostgreSQL is well").await?.commit().await?;
     Ok(match failure {
         StoreFailure::Unreachable(_) => Outcome::Refused(failure.to_string()),
         failure => Outcome::Parked(format!("{failure}; PostgreSQL itself is well, so it is this row's own")),
     })
 }
 
-/// Steps 1 to 7, in this order; each takes its lock now and not later.
+/// Steps 2 to 7, in this order; each takes its lock now and not later.
 async fn attempt(
     session: &mut Session,
     source: &ResolvedSource,
     act: &Act,
-    fence: &Fence,
     entry: &Entry,
 ) -> Result<(), Ending> {
-    fence::check(session, fence).await.map_err(of_ours)?;
     session.take_role(source).await.map_err(of_ours)?;
     let job = lock_job(session, source, act).await?;
     let parent = lock_parent(session, source, act, &job).await?;

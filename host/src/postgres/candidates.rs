@@ -1,6 +1,6 @@
 //! Reading job rows: which are live, and which ids name one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -101,13 +101,13 @@ pub(super) async fn live_among(
     postgres: &Postgres,
     source: &ResolvedSource,
     row_ids: &[String],
-) -> Result<BTreeSet<String>, StoreFailure> {
+) -> Result<HashSet<String>, StoreFailure> {
     let mut session =
         postgres.open_for(source, Mode::Read, format!("look for live rows of {} by id", source.name)).await?;
     let ids = normalised(source, row_ids);
-    let rows: Vec<(String,)> = session.all(Statement::built(sql::live_among(source)).bind(ids)).await?;
+    let (live,): (Vec<String>,) = session.one(Statement::built(sql::live_among(source)).bind(ids)).await?;
     session.commit().await?;
-    Ok(rows.into_iter().map(|(id,)| id).collect())
+    Ok(live.into_iter().collect())
 }
 
 pub(super) async fn any_exists(

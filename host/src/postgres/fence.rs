@@ -15,15 +15,13 @@ use std::time::Duration;
 
 use salvage_core::lease::{Fence, GLOBAL, ScopeKind};
 
-use super::Postgres;
+use super::{Postgres, sql};
 use super::session::{Mode, Session, Statement};
 use crate::ports::StoreFailure;
 
 const RAISE: &str = "INSERT INTO salvage.fence AS f (scope, generation, pass_token) VALUES ($1, 1, $2) \
     ON CONFLICT (scope) DO UPDATE SET generation = f.generation + 1, pass_token = EXCLUDED.pass_token, \
     raised_at = clock_timestamp() RETURNING f.generation";
-
-const READ: &str = "SELECT f.generation, f.pass_token FROM salvage.fence AS f WHERE f.scope = $1 FOR SHARE";
 
 /// The fence of the other kind that was raised last, and how long ago; `$1`: whether ours is the one over all domains.
 const OTHER: &str = "SELECT f.scope, extract(epoch FROM clock_timestamp() - f.raised_at)::bigint \
@@ -70,18 +68,27 @@ pub(super) async fn raise(postgres: &Postgres, scope: &str, pass_token: &str) ->
     })
 }
 
-/// Checks that the fence is still ours, and keeps it from being raised until the session ends.
+/// Opens a transaction that writes under the fence, and keeps the fence from being raised until it ends. One round trip.
 ///
 /// # Errors
-/// [`StoreFailure::Fenced`] if it is not, and whatever kept PostgreSQL from answering.
-pub(super) async fn check(session: &mut Session, fence: &Fence) -> Result<(), StoreFailure> {
-    let found: Option<(i64, String)> = session.optional(Statement::fixed(READ).bind(&fence.scope)).await?;
+/// [`StoreFailure::Fenced`] if the fence is not ours any more, and whatever kept PostgreSQL from answering.
+pub(super) async fn open(
+    postgres: &Postgres,
+    fence: &Fence,
+    attempted: impl Into<String>,
+) -> Result<Session, StoreFailure> {
+    let question = sql::read_fence(&fence.scope);
+    let (session, found) = postgres.open_asking(Mode::Write, &question, attempted).await?;
+    let found: Option<(i64, String)> = found;
     match found {
         Some((generation, pass_token))
             if generation.unsigned_abs() == fence.generation && pass_token == fence.pass_token =>
         {
-            Ok(())
+            Ok(session)
         }
-        _ => Err(StoreFailure::Fenced { ours: fence.generation }),
+        _ => {
+            session.roll_back().await;
+            Err(StoreFailure::Fenced { ours: fence.generation })
+        }
     }
 }

@@ -149,8 +149,7 @@ pub(super) async fn intend(
     fence: &Fence,
     intents: &[Intent],
 ) -> Result<(), StoreFailure> {
-    let mut session = postgres.open(Mode::Write, "record what is about to be done").await?;
-    fence::check(&mut session, fence).await?;
+    let mut session = fence::open(postgres, fence, "record what is about to be done").await?;
     let statement = Statement::fixed(INTEND).bind(pass_id).bind(signed(fence.generation));
     session.execute(statement.bind(intent_rows(intents))).await?;
     session.commit().await
@@ -284,8 +283,7 @@ pub(super) async fn record(
     if entries.is_empty() {
         return Ok(());
     }
-    let mut session = postgres.open(Mode::Write, "record the ledger").await?;
-    fence::check(&mut session, fence).await?;
+    let mut session = fence::open(postgres, fence, "record the ledger").await?;
     write(&mut session, entries).await?;
     session.commit().await
 }

@@ -157,8 +157,7 @@ pub(super) async fn remember(
     memories: &BTreeMap<String, QueueMemory>,
     fence: &Fence,
 ) -> Result<(), StoreFailure> {
-    let mut session = postgres.open(Mode::Write, "remember the queues").await?;
-    fence::check(&mut session, fence).await?;
+    let mut session = fence::open(postgres, fence, "remember the queues").await?;
     let rows: Vec<Remembered<'_>> = memories.iter().map(Remembered::new).collect();
     let statement = |text| Statement::fixed(text).bind(&postgres.prefix).bind(document(&rows));
     let statement = match fence.scope.as_str() {

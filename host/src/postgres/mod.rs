@@ -14,7 +14,7 @@
 //! Nothing connects before it is needed, so the host starts while PostgreSQL is down. Nothing takes a session-level lock
 //! but `migrate`. Nothing here knows of Redis, except that what is remembered of queues is kept by key prefix.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -253,7 +253,7 @@ impl Jobs for Postgres {
         &self,
         source: &ResolvedSource,
         row_ids: &[String],
-    ) -> Result<BTreeSet<String>, StoreFailure> {
+    ) -> Result<HashSet<String>, StoreFailure> {
         candidates::live_among(self, source, row_ids).await
     }
 

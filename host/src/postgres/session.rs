@@ -82,16 +82,39 @@ impl Postgres {
         mode: Mode,
         attempted: impl Into<String>,
     ) -> Result<Session, StoreFailure> {
-        let mut session = Session {
+        let mut session = self.session(attempted.into()).await?;
+        session.control(sql::opening(mode)).await?;
+        Ok(session)
+    }
+
+    /// The same, with a first question in the same round trip; its row, if there is one.
+    pub(super) async fn open_asking<T>(
+        &self,
+        mode: Mode,
+        question: &sql::Text,
+        attempted: impl Into<String>,
+    ) -> Result<(Session, Option<T>), StoreFailure>
+    where
+        T: for<'r> FromRow<'r, PgRow>,
+    {
+        let mut session = self.session(attempted.into()).await?;
+        let both = sqlx::raw_sql(AssertSqlSafe(format!("{}; {}", sql::opening(mode).0, question.0)));
+        let rows = within(&session.attempted, both.fetch_all(&mut *session.connection)).await;
+        let rows = session.noted(rows)?;
+        let row = rows.first().map(T::from_row).transpose();
+        let row = row.map_err(|error| error::failure(&session.attempted, &error))?;
+        Ok((session, row))
+    }
+
+    async fn session(&self, attempted: String) -> Result<Session, StoreFailure> {
+        Ok(Session {
             connection: self.connection().await?,
             pool: self.pool.clone(),
-            attempted: attempted.into(),
+            attempted,
             is_named: !self.is_pooled(),
             is_over: false,
             is_useless: false,
-        };
-        session.control(sql::opening(mode)).await?;
-        Ok(session)
+        })
     }
 
     /// The same, for what is read of a source: under its handler's role, if it has one.

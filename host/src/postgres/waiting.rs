@@ -123,8 +123,7 @@ pub(super) async fn remember_storms(
         .map(|(SourceName { domain, source }, orphans)| Now { domain, source, orphans: *orphans })
         .collect();
     let rows = document(&rows);
-    let mut session = postgres.open(Mode::Write, "remember the storms").await?;
-    fence::check(&mut session, fence).await?;
+    let mut session = fence::open(postgres, fence, "remember the storms").await?;
     session.execute(Statement::fixed(END_STORMS).bind(&postgres.prefix).bind(&rows)).await?;
     let statement = Statement::fixed(REMEMBER_STORMS).bind(&postgres.prefix).bind(&rows);
     session.execute(statement.bind(rfc3339(now))).await?;
@@ -187,8 +186,7 @@ pub(super) async fn park(postgres: &Postgres, parked: &[Parked], fence: &Fence) 
         .expect("our own rows have text keys and finite numbers")
     };
     let rows: Vec<serde_json::Value> = parked.iter().map(row).collect();
-    let mut session = postgres.open(Mode::Write, "park rows").await?;
-    fence::check(&mut session, fence).await?;
+    let mut session = fence::open(postgres, fence, "park rows").await?;
     session.execute(Statement::fixed(PARK).bind(document(&rows))).await?;
     session.commit().await
 }

@@ -1,6 +1,6 @@
 //! The port of the job rows on the model of PostgreSQL.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -233,7 +233,7 @@ impl Jobs for SimHost {
         &self,
         source: &ResolvedSource,
         row_ids: &[String],
-    ) -> Result<BTreeSet<String>, StoreFailure> {
+    ) -> Result<HashSet<String>, StoreFailure> {
         let find = |world: &mut World| {
             let table = &world.postgres.tables[source_index(source)];
             let is_live = |id: &&String| table.get(*id).is_some_and(super::postgres::Row::is_live);

@@ -55,6 +55,15 @@ pub(super) fn opening(mode: Mode) -> Text {
     ))
 }
 
+/// Generation and pass token of a scope, and a share lock on them. The scope is written out, for this is asked together with
+/// [`opening`].
+pub(super) fn read_fence(scope: &str) -> Text {
+    let scope = literal(scope);
+    Text(format!(
+        "SELECT f.generation, f.pass_token FROM salvage.fence AS f WHERE f.scope = {scope} FOR SHARE"
+    ))
+}
+
 /// The rest of the transaction runs with this role's rights.
 pub(super) fn take_role(role: &str) -> Text {
     Text(format!("SET LOCAL ROLE {}", identifier(role)))
@@ -155,10 +164,11 @@ impl TimeType {
         if self.has_zone { format!("({expression} AT TIME ZONE 'UTC')") } else { expression.to_owned() }
     }
 
-    /// A parameter that holds RFC 3339 text, as a value of this type.
+    /// A parameter that holds RFC 3339 text, as a value of this type. In a query of its own, or it would be parsed anew for
+    /// each row that is compared with it: the conversion depends on the session's settings.
     fn instant(self, parameter: &str) -> String {
-        let instant = format!("{parameter}::text::timestamptz");
-        if self.has_zone { instant } else { format!("({instant} AT TIME ZONE 'UTC')") }
+        let zone = if self.has_zone { "" } else { " AT TIME ZONE 'UTC'" };
+        format!("(SELECT {parameter}::text::timestamptz{zone})")
     }
 
     /// The database's clock, or one unit of the column's precision after its old value, whichever is later: a write that
