@@ -101,7 +101,11 @@ impl<'a> Scan<'a> {
     /// The row ids that entries of a queue name by a current rule, per source: those that are live rows of that source
     /// need no payload. Candidates are left out: they were read as live rows, and who is named here has been found.
     #[must_use]
-    pub fn named_by_rule(&self, queue: &str, entry_ids: &[String]) -> BTreeMap<usize, Vec<String>> {
+    pub fn named_by_rule<'i>(
+        &self,
+        queue: &str,
+        entry_ids: impl IntoIterator<Item = &'i String>,
+    ) -> BTreeMap<usize, Vec<String>> {
         let mut by_source: BTreeMap<usize, Vec<String>> = BTreeMap::new();
         for entry_id in entry_ids {
             for (source, row_id) in self.rows_by_rule(queue, entry_id).filter(|row| !self.is_candidate(row)) {

@@ -43,6 +43,9 @@ impl<O: Outside> Pass<'_, O> {
     ) -> Result<(), Broken> {
         for queue in scan.queues() {
             let Some(reading) = snapshot.queues.get(&queue) else { continue };
+            // Of what came with the snapshot PostgreSQL is asked at once, of a copy page by page.
+            let here: Vec<&[String]> = reading.ids.values().map(Vec::as_slice).collect();
+            let here = self.live_rows_named_by(scan, &queue, &here, sources).await?;
             let mut gone = Vec::new();
             // A page never spans two states: `active` comes last, whole.
             for state in State::ALL {
@@ -51,7 +54,11 @@ impl<O: Outside> Pass<'_, O> {
                     && let Some(page) = pages.next(self.outside.queues()).await?
                 {
                     page.flaw.iter().for_each(|flaw| scan.flaw(&queue, flaw));
-                    gone.extend(self.read_page(scan, &queue, state, &page.ids, sources).await?);
+                    let live = match reading.copies.contains_key(&state) {
+                        true => &self.live_rows_named_by(scan, &queue, &[&page.ids], sources).await?,
+                        false => &here,
+                    };
+                    gone.extend(self.read_page(scan, &queue, state, &page.ids, live).await?);
                     if gone.len() >= GONE_MAX {
                         self.look_again_for(scan, &queue, &std::mem::take(&mut gone)).await?;
                     }
@@ -69,11 +76,10 @@ impl<O: Outside> Pass<'_, O> {
         queue: &str,
         state: State,
         entry_ids: &[String],
-        sources: &[ResolvedSource],
-    ) -> Result<Vec<Entry>, Broken> {
-        let live = self.live_rows_named_by(scan, queue, entry_ids, sources).await?;
+        live: &HashSet<(usize, String)>,
+    ) -> Result<Vec<Entry>, QueueFailure> {
         let mut gone = Vec::new();
-        for entries in scan.entries(queue, state, entry_ids, &live).chunks(self.settings.page_size as usize) {
+        for entries in scan.entries(queue, state, entry_ids, live).chunks(self.settings.page_size as usize) {
             if scan.is_needed() {
                 gone.extend(self.read_entries(scan, queue, entries).await?);
             }
@@ -81,15 +87,16 @@ impl<O: Outside> Pass<'_, O> {
         Ok(gone)
     }
 
+    /// The live rows that entries name by a current rule: (source, row id).
     async fn live_rows_named_by(
         &self,
         scan: &Scan<'_>,
         queue: &str,
-        entry_ids: &[String],
+        entry_ids: &[&[String]],
         sources: &[ResolvedSource],
     ) -> Result<HashSet<(usize, String)>, StoreFailure> {
         let mut live = HashSet::new();
-        for (source, row_ids) in scan.named_by_rule(queue, entry_ids) {
+        for (source, row_ids) in scan.named_by_rule(queue, entry_ids.iter().copied().flatten()) {
             let found = self.outside.jobs().live_among(&sources[source], &row_ids).await?;
             live.extend(found.into_iter().map(|row_id| (source, row_id)));
         }

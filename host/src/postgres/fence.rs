@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use salvage_core::lease::{Fence, GLOBAL, ScopeKind};
 
-use super::{Postgres, sql};
 use super::session::{Mode, Session, Statement};
+use super::{Postgres, sql};
 use crate::ports::StoreFailure;
 
 const RAISE: &str = "INSERT INTO salvage.fence AS f (scope, generation, pass_token) VALUES ($1, 1, $2) \

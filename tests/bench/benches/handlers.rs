@@ -13,6 +13,7 @@ use salvage_core::grants::GrantsMode;
 use salvage_core::sighting::Residue;
 use salvage_core::source::{ColumnTypes, IdKind, ResolvedSource, SourceName, Standing};
 use serde_json::json;
+use tempfile::TempDir;
 use tokio::runtime::Builder;
 
 criterion_group!(benches, load, decide);
@@ -23,17 +24,28 @@ fn load(criterion: &mut Criterion) {
     let rt = Builder::new_multi_thread().enable_all().build().expect("a runtime");
     let mut group = criterion.benchmark_group("load");
     group.sample_size(10);
-    group.bench_function("three handlers", |bencher| bencher.iter(|| rt.block_on(registry())));
+    group.bench_function("three handlers", |bencher| bencher.iter(|| rt.block_on(registry(None))));
+    let cache = tempfile::tempdir().expect("a folder for the cache");
+    rt.block_on(registry(Some(cache.path())));
+    group.bench_function("three handlers, kept compiled", |bencher| {
+        bencher.iter(|| rt.block_on(registry(Some(cache.path()))));
+    });
 }
 
-/// One orphan: a fail, which reads nothing; and a composition of three tracks, which is put back.
+/// One orphan: a fail, which reads nothing, of a handler in Rust and of one in TypeScript that decides the same; and a
+/// composition of three tracks, which is put back.
 fn decide(criterion: &mut Criterion) {
     let rt = Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let registry = rt.block_on(registry());
+    let registry = rt.block_on(registry(None));
     let mut group = criterion.benchmark_group("decide");
     let pdf = Orphan::new(&registry, "exports", "slide-export", "PDF", vec![]);
     group.bench_function("an export, failed", |bencher| {
         bencher.iter(|| rt.block_on(pdf.ask(&registry)));
+    });
+    let (_folder, typescript) = rt.block_on(typescript());
+    let pdf = Orphan::new(&typescript, "exports", "slide-export", "PDF", vec![]);
+    group.bench_function("an export, failed, by TypeScript", |bencher| {
+        bencher.iter(|| rt.block_on(pdf.ask(&typescript)));
     });
     let video = json!({ "id": "v", "title": "Video v", "status": "COMPOSING" }).to_string();
     let track = |n: u32| json!({ "kind": "clip", "sourceUrl": format!("media://v/{n}"), "startMs": n, "endMs": n + 1 });
@@ -46,12 +58,23 @@ fn decide(criterion: &mut Criterion) {
     });
 }
 
-async fn registry() -> Registry {
-    let runtime = Runtime::start().expect("an engine");
+async fn registry(cache: Option<&Path>) -> Registry {
+    let runtime = Runtime::start_with(cache).expect("an engine");
     let terms = Terms { mode: GrantsMode::Declared, ..Terms::of(folder()) };
     let registry = Registry::load(&runtime, terms).await;
     assert_eq!(registry.domains().len(), 3, "run `cargo xtask build --handlers` first");
     registry
+}
+
+/// The exports' handler in TypeScript, with the folder it was loaded from.
+async fn typescript() -> (TempDir, Registry) {
+    let folder = tempfile::tempdir().expect("a folder for the handler");
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/exports-typescript.wasm");
+    std::fs::copy(built, folder.path().join("exports.wasm")).expect("the component in tests/data");
+    let runtime = Runtime::start().expect("an engine");
+    let terms = Terms { mode: GrantsMode::Declared, ..Terms::of(folder.path().to_owned()) };
+    let registry = Registry::load(&runtime, terms).await;
+    (folder, registry)
 }
 
 /// `target/handlers`, unless the environment says otherwise.
