@@ -97,8 +97,8 @@ fn components(components: &[Component], folder: &Path) -> Result<()> {
     for component in components {
         cargo.args(["--package", &component.package]);
     }
-    // Flags meant for the host's machine, e.g. `-C target-cpu=native`, are none for the guest's.
-    cargo.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS").current_dir(paths::root());
+    // In place of flags meant for the host's machine, such as `-C target-cpu=native`, which are none for the guest's.
+    cargo.env_remove("RUSTFLAGS").env("CARGO_ENCODED_RUSTFLAGS", without_paths()?).current_dir(paths::root());
     run::command(&mut cargo)?;
     let built = target.join(setup::WASM_TARGET).join("handler");
     fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
@@ -108,6 +108,22 @@ fn components(components: &[Component], folder: &Path) -> Result<()> {
         println!("{}", file.display());
     }
     Ok(())
+}
+
+/// Flags by which no path of this machine gets into a component: its panics name files of crates, and a digest that is
+/// pinned should be the same wherever it is built.
+fn without_paths() -> Result<String> {
+    let mut folders = vec![(paths::root().to_owned(), "salvage")];
+    let sources = paths::cargo_home().join("registry/src");
+    // There is none where crates are vendored.
+    if sources.is_dir() {
+        for registry in fs::read_dir(&sources).with_context(|| format!("listing {}", sources.display()))? {
+            let registry = registry.with_context(|| format!("listing {}", sources.display()))?;
+            folders.push((registry.path(), "crates"));
+        }
+    }
+    let flags = folders.iter().map(|(path, name)| format!("--remap-path-prefix={}={name}", path.display()));
+    Ok(flags.collect::<Vec<_>>().join("\x1f"))
 }
 
 /// Names of the folders in `handlers/`, in name order.

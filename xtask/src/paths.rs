@@ -9,6 +9,12 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace's root")
 }
 
+/// Where cargo keeps the sources of crates.
+pub(crate) fn cargo_home() -> PathBuf {
+    let of_home = || env::home_dir().unwrap_or_default().join(".cargo");
+    env::var_os("CARGO_HOME").map_or_else(of_home, PathBuf::from)
+}
+
 /// Cargo's target folder.
 pub(crate) fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |set| root().join(set))
