@@ -45,6 +45,7 @@ macro_rules! assert_evidence {
             (r"(?m)^generation \d+", "generation [number]"),
             (r#""(run_id|replid)":"[0-9a-f]{12}""#, r#""$1":"[12 digits]""#),
             (r#""(evicted_keys|keys)":[1-9]\d*"#, r#""$1":[number]"#),
+            (r#""used":\d+"#, r#""used":[number]"#),
         ]}, {
             assert_snapshot!(text, @$expected);
         });
@@ -65,6 +66,7 @@ async fn a_healthy_act_rests_on_every_guard() -> Result<()> {
     second_look true
     server {"evicted_keys":0,"loading":false,"maxmemory_policy":"noeviction","replid":"[12 digits]","role":"master","run_id":"[12 digits]"}
     snapshot_ms [ms]
+    usage {"log":{"limit":65536,"used":[number]},"memory":{"limit":67108864,"used":[number]},"output":{"limit":1048576,"used":[number]},"run-time-us":{"limit":100000,"used":[number]}}
     "#);
     Ok(())
 }
@@ -87,6 +89,7 @@ async fn after_a_wipe_the_nonce_that_is_missing_is_named() -> Result<()> {
     second_look false
     server {"evicted_keys":0,"loading":false,"maxmemory_policy":"noeviction","replid":"[12 digits]","role":"master","run_id":"[12 digits]"}
     snapshot_ms [ms]
+    usage {"log":{"limit":65536,"used":[number]},"memory":{"limit":67108864,"used":[number]},"output":{"limit":1048576,"used":[number]},"run-time-us":{"limit":100000,"used":[number]}}
     "#);
     Ok(())
 }
@@ -110,6 +113,7 @@ async fn of_a_replica_its_role_is_told_and_no_verdict_on_any_epoch() -> Result<(
     second_look false
     server {"evicted_keys":0,"loading":false,"maxmemory_policy":"noeviction","replid":"[12 digits]","role":"slave","run_id":"[12 digits]"}
     snapshot_ms [ms]
+    usage null
     "#);
     Ok(())
 }
@@ -131,6 +135,7 @@ async fn evictions_are_counted_beside_what_was_remembered() -> Result<()> {
     second_look false
     server {"evicted_keys":[number],"loading":false,"maxmemory_policy":"allkeys-lfu","replid":"[12 digits]","role":"master","run_id":"[12 digits]"}
     snapshot_ms [ms]
+    usage {"log":{"limit":65536,"used":[number]},"memory":{"limit":67108864,"used":[number]},"output":{"limit":1048576,"used":[number]},"run-time-us":{"limit":100000,"used":[number]}}
     "#);
     Ok(())
 }
@@ -152,6 +157,7 @@ async fn of_unreadable_entries_one_is_named_and_all_are_counted() -> Result<()> 
     second_look false
     server {"evicted_keys":0,"loading":false,"maxmemory_policy":"noeviction","replid":"[12 digits]","role":"master","run_id":"[12 digits]"}
     snapshot_ms [ms]
+    usage null
     "#);
     Ok(())
 }

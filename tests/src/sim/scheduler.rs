@@ -96,12 +96,14 @@ impl Scheduler {
         self.events.insert((self.now + delay, self.count), event);
     }
 
-    /// What a process has sent and has not arrived yet is held up on its way.
-    pub(super) fn hold_up(&mut self, sender: Process, delay: Duration) {
+    /// What a process has sent and has not arrived yet is held up on its way. Whether there is anything.
+    pub(super) fn hold_up(&mut self, sender: Process, delay: Duration) -> bool {
         let is_his = |event: &Event| matches!(event, Event::Arrive(process, _) if *process == sender);
         let sent = self.events.extract_if(.., |_, event| is_his(event));
         let sent: Vec<_> = sent.collect();
+        let is_on_its_way = !sent.is_empty();
         self.events.extend(sent.into_iter().map(|((at, count), event)| ((at + delay, count), event)));
+        is_on_its_way
     }
 
     /// Takes the next event and lets the time come.

@@ -245,9 +245,14 @@ impl Simulation {
             let mut world = self.world.borrow_mut();
             world.truths.died(process);
             let held_up = if world.random.coin() { Duration::ZERO } else { world.random.ms(0..4_000) };
-            world.scheduler.hold_up(process, held_up);
-            let is_noticed = world.random.coin();
+            let is_on_its_way = world.scheduler.hold_up(process, held_up);
+            // Whatever took the host may have taken its lease, too: then its successor is there before what it had sent.
+            let is_succeeded = is_on_its_way && world.random.coin();
+            let is_noticed = is_succeeded || world.random.coin();
             world.bury(process, is_noticed);
+            if is_succeeded {
+                world.lose_lease();
+            }
         }
     }
 
