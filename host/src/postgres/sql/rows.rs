@@ -146,8 +146,8 @@ pub(in super::super) fn census(source: &ResolvedSource) -> Text {
     ))
 }
 
-/// Those of the ids in `$1` that are live rows of the source's types, as one array: a row for each of ten thousand costs more
-/// than finding them. Joined, not compared with `ANY`, so that a hash will do.
+/// Those of the ids in `$1` that are live rows of the source's types, as one array. Joined, not compared
+/// with `ANY`, so that a hash will do.
 pub(in super::super) fn live_among(source: &ResolvedSource) -> Text {
     let job = Job::of(source);
     Text(format!(
