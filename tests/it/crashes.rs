@@ -1,4 +1,4 @@
-//! A host that is killed (SIGKILL) over each message it sends to either store, before the store hears of it and after it has
+//! A6. A host that is killed (SIGKILL) over each message it sends to either store, before the store hears of it and after it has
 //! done it: the next pass heals what is left. Promise 10 of the design, on real processes and servers.
 
 use std::collections::BTreeMap;

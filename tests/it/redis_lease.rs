@@ -51,6 +51,7 @@ async fn only_the_owner_releases_or_renews() -> Result<()> {
     Ok(())
 }
 
+/// L2.
 #[tokio::test]
 async fn a_lost_reply_is_read_back() -> Result<()> {
     let world = World::fresh().await?;

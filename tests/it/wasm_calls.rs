@@ -70,6 +70,7 @@ async fn a_neighbour_of_an_endless_loop_keeps_its_full_budget() {
     assert!(worker.decision.is_ok(), "{worker:?} beside an endless loop, {alone:?} alone");
 }
 
+/// H12.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn four_spinning_guests_on_two_threads_all_end_in_time() {
     let registry = Arc::new(hostile_within(&Limits::default()).await);
@@ -123,6 +124,7 @@ async fn a_call_tells_what_it_used_of_each_limit_and_what_it_wanted_beyond() {
     assert!(flood.log.used > flood.log.limit, "{flood:?}");
 }
 
+/// H2.
 #[tokio::test]
 async fn the_sum_of_two_memories_counts() {
     let file = with_further_memory(hostile(), 127);
@@ -166,6 +168,7 @@ async fn deep_recursion_is_a_trap() {
     assert_snapshot!(trap(ask(&registry, "recurse").await), @"out of bounds memory access (deep recursion ends like this, too) in hostile_handlers::guest::recurse");
 }
 
+/// H4.
 #[tokio::test]
 async fn an_answer_has_its_limit_and_stdout_and_stderr_have_theirs() {
     let registry = unhurried().await;

@@ -161,6 +161,7 @@ async fn a_missing_folder_is_named() {
     assert!(registry.domains().is_empty() && registry.reports().is_empty());
 }
 
+/// H5.
 #[tokio::test]
 async fn bad_files_leave_the_good_one_serving() {
     let folder = Folder::of(&[
