@@ -16,10 +16,11 @@ use salvage::pass::Mode;
 use salvage::reload::KeepUp;
 use salvage::stop::{Stop, StopSwitch, stop};
 use salvage::wasm::{Loader, Registry, Running, running};
-use salvage::{schedule, telemetry};
+use salvage::{memory, schedule, telemetry};
 use tokio::signal::unix::{SignalKind, signal};
 
 fn main() -> ExitCode {
+    memory::share_one_heap();
     let cli = Cli::parse();
     match answer(cli) {
         Ok(exit) => exit.into(),
