@@ -28,6 +28,7 @@ mod staging;
 mod stalled;
 mod tenure;
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -59,7 +60,7 @@ pub enum Mode {
     DryRun,
 }
 
-/// One orphan or other candidate, and what is known of it so far; each step fills in its part.
+/// A candidate that the first look did not find in a queue, and what is known of it so far; each step fills in its part.
 #[derive(Debug)]
 pub(crate) struct Case {
     candidate: Candidate,
@@ -86,7 +87,7 @@ pub(crate) struct Decided {
 }
 
 impl Case {
-    fn new((candidate, sighting): (Candidate, Sighting)) -> Self {
+    const fn new(candidate: Candidate, sighting: Sighting) -> Self {
         let decision = Decided { kind: DecisionKind::None, reason: None, is_fault: false };
         Self {
             candidate,
@@ -253,6 +254,8 @@ async fn release<O: Outside>(outside: &O, scope: &Scope, owner: &str) {
 /// What the body of a pass found and did.
 pub(crate) struct Body {
     gathered: gather::Gathered,
+    /// Per source, how many candidates the first look found in a queue; no entry is 0.
+    scheduled: BTreeMap<usize, u64>,
     cases: Vec<Case>,
     scan_ran: bool,
     stalled: Vec<u64>,
@@ -280,24 +283,24 @@ impl<'a, O: Outside> Pass<'a, O> {
     /// The sentence, between lease and release.
     async fn body(&self) -> Result<Body, StoreFailure> {
         let mut steps = reporting::Steps::begin(self.outside);
-        let gathered = self.gather().await?;
+        let (gathered, candidates) = self.gather().await?;
         self.check_lease()?;
         if let Some(licence) = &self.licence {
             self.outside.ledger().pass_began(&licence.pass_id, &licence.fence, gathered.now).await?;
         }
         steps.ended("candidates");
-        let first = self.look(gathered.own(), &gathered.candidates).await;
+        let first = self.look(gathered.own(), &candidates).await;
         steps.ended("look");
         let mut known = self.know(gathered.own(), first).await?;
         steps.ended("memory");
         let stalled = self.stalled(&gathered.sources, &known).await?;
         steps.ended("stalled");
-        let judged = self.judge(&gathered.sources, &gathered.candidates, &known).await?;
+        let judged = self.judge(&gathered.sources, &candidates, &mut known).await?;
         steps.ended("judge");
-        let corroborated = self.corroborate(&gathered, &known, &judged).await?;
+        let corroborated = self.corroborate(&gathered, &candidates, &known, &judged).await?;
         (known.scan, known.unreadable) = (judged.scan, judged.unreadable);
-        let pairs = gathered.candidates.iter().cloned().zip(judged.sightings);
-        let mut cases: Vec<Case> = pairs.map(Case::new).collect();
+        let (scheduled, mut cases) = sift(candidates, judged.sightings);
+        known.scheduled = scheduled;
         steps.ended("corroborate");
         self.decide(&gathered, &known, &mut cases).await?;
         self.hold_back(&gathered, &known, &corroborated, &mut cases).await?;
@@ -306,7 +309,7 @@ impl<'a, O: Outside> Pass<'a, O> {
         steps.ended("act");
         self.record(&gathered, &known, &cases).await?;
         steps.ended("record");
-        Ok(Body { gathered, cases, scan_ran: known.scan.is_some(), stalled })
+        Ok(Body { gathered, scheduled: known.scheduled, cases, scan_ran: known.scan.is_some(), stalled })
     }
 
     /// Comes before each write: under a lease that is lost none begins.
@@ -317,6 +320,18 @@ impl<'a, O: Outside> Pass<'a, O> {
     fn now_of_redis(&self, look: &look::Look) -> u64 {
         look.redis_now_ms(self.outside.clock().now())
     }
+}
+
+/// Most candidates are in a queue as a rule, and there is no more to them than their number; the others are cases.
+fn sift(candidates: Vec<Candidate>, sightings: Vec<Sighting>) -> (BTreeMap<usize, u64>, Vec<Case>) {
+    let (mut scheduled, mut cases) = (BTreeMap::new(), vec![]);
+    for (candidate, sighting) in candidates.into_iter().zip(sightings) {
+        match sighting {
+            Sighting::Scheduled { .. } => *scheduled.entry(candidate.source).or_default() += 1,
+            sighting => cases.push(Case::new(candidate, sighting)),
+        }
+    }
+    (scheduled, cases)
 }
 
 /// What a failed look means for a log line: the sentence for the operator.

@@ -1,6 +1,7 @@
 //! One trait per thing outside, in core's words. A port never shows a driver's type, and the adapters behind the ports
 //! never see each other: only the pass holds several at once.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
@@ -419,15 +420,15 @@ pub trait Jobs {
         limit: u32,
     ) -> Result<Vec<LiveRow>, StoreFailure>;
 
-    /// Which of `row_ids` (in the column's form) are live rows of the source.
+    /// Which of `row_ids` (in the column's form) are live rows of the source. There may be as many as a queue has entries.
     ///
     /// # Errors
     /// If the table could not be read.
-    async fn live_among(
+    async fn live_among<'r>(
         &self,
         source: &ResolvedSource,
-        row_ids: &[String],
-    ) -> Result<HashSet<String>, StoreFailure>;
+        row_ids: Vec<Cow<'r, str>>,
+    ) -> Result<HashSet<Cow<'r, str>>, StoreFailure>;
 
     /// Whether any of `row_ids` is a row of the source, in whatever status.
     ///

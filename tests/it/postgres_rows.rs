@@ -1,5 +1,6 @@
 //! Reading job rows: exact, in any time zone, by the small index, with whatever odd values a table holds.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 
 use anyhow::Result;
@@ -118,9 +119,9 @@ async fn only_live_rows_of_the_sources_own_types_are_listed() -> Result<()> {
     let before = bench.postgres.now().await? - SignedDuration::from_hours(1);
     assert_eq!(ids(&bench.postgres.live_rows(source, before, None, 10).await?), ["a", "b"]);
 
-    let all: Vec<String> = ["a", "b", "c", "d", "f", "z"].map(str::to_owned).to_vec();
-    let live = bench.postgres.live_among(source, &all).await?;
-    assert_eq!(live, HashSet::from(["a", "b", "f"].map(str::to_owned)));
+    let all = ["a", "b", "c", "d", "f", "z", "g\0"].map(Cow::from).to_vec();
+    let live = bench.postgres.live_among(source, all).await?;
+    assert_eq!(live, HashSet::from(["a", "b", "f"].map(Cow::from)));
     assert!(bench.postgres.any_exists(source, &["z".into(), "d".into()]).await?);
     assert!(!bench.postgres.any_exists(source, &["z".into(), "c".into()]).await?);
     assert!(!bench.postgres.any_exists(bench.source("video-export"), &["not a number".into()]).await?);

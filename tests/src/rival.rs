@@ -1,5 +1,6 @@
 //! Races made plain: a rival that acts at a chosen moment of a pass, and replies that are lost on the way.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::rc::Rc;
@@ -333,11 +334,11 @@ impl Jobs for RivalledJobs<'_> {
     ) -> Result<Vec<LiveRow>, StoreFailure> {
         self.inner.live_rows(source, before, after, limit).await
     }
-    async fn live_among(
+    async fn live_among<'r>(
         &self,
         source: &ResolvedSource,
-        row_ids: &[String],
-    ) -> Result<HashSet<String>, StoreFailure> {
+        row_ids: Vec<Cow<'r, str>>,
+    ) -> Result<HashSet<Cow<'r, str>>, StoreFailure> {
         self.inner.live_among(source, row_ids).await
     }
     async fn any_exists(&self, source: &ResolvedSource, row_ids: &[String]) -> Result<bool, StoreFailure> {

@@ -75,8 +75,8 @@ pub enum Sorted {
     Fresh,
     /// A type no source declares.
     Undeclared,
-    /// Cannot be judged; the sentence says why.
-    Odd(String),
+    /// This row cannot be judged; the sentence says why.
+    Odd(LiveRow, String),
 }
 
 /// Sorts one live row by the thresholds of its type and status.
@@ -84,7 +84,7 @@ pub enum Sorted {
 /// `now` is the database's clock, read once per pass; `default_stale_after` is the operator's.
 #[must_use]
 pub fn sort(
-    row: &LiveRow,
+    row: LiveRow,
     source: usize,
     of: &ResolvedSource,
     now: Timestamp,
@@ -94,7 +94,10 @@ pub fn sort(
     let status = match &row.status {
         status if *status == table.queued => LiveStatus::Queued,
         status if *status == table.processing => LiveStatus::Processing,
-        other => return Sorted::Odd(format!("its status is {other:?}, which the manifest does not name")),
+        other => {
+            let why = format!("its status is {other:?}, which the manifest does not name");
+            return Sorted::Odd(row, why);
+        }
     };
     let job_type = match (&table.job_type, &row.job_type) {
         (None, _) => of.declared.job_types.first(),
@@ -102,23 +105,17 @@ pub fn sort(
         (Some(_), None) => None,
     };
     let Some(job_type) = job_type else { return Sorted::Undeclared };
-    let (Some(text), Some(updated)) = (&row.updated_at, row.updated) else {
-        return Sorted::Odd(format!("its {} is NULL or not a finite time", table.updated_at));
+    let (Some(updated_at), Some(updated)) = (row.updated_at.clone(), row.updated) else {
+        return Sorted::Odd(row, format!("its {} is NULL or not a finite time", table.updated_at));
     };
-    if of.id_kind.normalise(&row.id).as_deref() != Some(&row.id) {
-        return Sorted::Odd(
-            "its id is empty or of another form, so no entry could be matched with it".to_owned(),
-        );
+    if of.id_kind.canonical(&row.id).as_deref() != Some(&row.id) {
+        let why = "its id is empty or of another form, so no entry could be matched with it";
+        return Sorted::Odd(row, why.to_owned());
     }
     if updated >= cutoff(job_type, status, now, default_stale_after) {
         return Sorted::Fresh;
     }
-    let token = RowToken {
-        id: row.id.clone(),
-        status: row.status.clone(),
-        updated_at: text.clone(),
-        xmin: row.xmin.clone(),
-    };
+    let token = RowToken { id: row.id, status: row.status, updated_at, xmin: row.xmin };
     Sorted::Candidate(Candidate { source, token, status, job_type: job_type.name.clone(), updated })
 }
 
@@ -178,11 +175,11 @@ mod tests {
     }
 
     fn check(row: &LiveRow, expected: &str) {
-        let found = match sort(row, 0, &source(), now(), HOUR) {
+        let found = match sort(row.clone(), 0, &source(), now(), HOUR) {
             Sorted::Candidate(candidate) => format!("candidate {:?}", candidate.status),
             Sorted::Fresh => "fresh".into(),
             Sorted::Undeclared => "undeclared".into(),
-            Sorted::Odd(_) => "odd".into(),
+            Sorted::Odd(..) => "odd".into(),
         };
         assert_eq!(found, expected, "{row:?}");
     }

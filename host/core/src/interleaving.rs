@@ -5,7 +5,7 @@
 //! host pages a copy. Only what is read does not move.
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};
@@ -13,7 +13,7 @@ use proptest::test_runner::{Config, TestError, TestRunner};
 use crate::candidate::Candidate;
 use crate::fixtures::{candidate, queue, snapshot, source};
 use crate::lookup::Lookup;
-use crate::scan::{Entry, Scan};
+use crate::scan::{Entry, LiveRows, Scan};
 use crate::sighting::Sighting;
 use crate::snapshot::{IdsPage, QueueReading, Snapshot, State};
 use crate::source::{IdKind, ResolvedSource};
@@ -188,7 +188,7 @@ fn judge<'p>(
     let wanted = scan.queues();
     for (name, state, page) in pages(snapshot, |name| wanted.contains(name)) {
         turn();
-        for entry in scan.entries(name, state, &page.ids, &HashSet::new()) {
+        for entry in scan.entries(name, state, &page.ids, &LiveRows::new()) {
             if scan.read(&entry, read(&entry)) {
                 scan.looked_again(&entry, is_listed(&entry));
             }

@@ -93,8 +93,9 @@ impl<'a> Lookup<'a> {
     pub fn see(&mut self, queue: &str, state: State, page: &IdsPage<'_>) {
         page.flaw.iter().for_each(|flaw| self.flaw(queue, flaw));
         let Some(rules) = self.rules.get(queue).cloned() else { return };
-        for entry_id in page.ids.iter() {
-            for &(source, rule) in &rules {
+        for (source, rule) in rules {
+            let mut sample = self.by_rule[source].remove(queue).unwrap_or_default();
+            for entry_id in page.ids.iter() {
                 let text = rule.job_id.extract(entry_id);
                 let Some(row_id) = text.and_then(|text| self.sources[source].id_kind.canonical(text)) else {
                     continue;
@@ -102,10 +103,12 @@ impl<'a> Lookup<'a> {
                 if let Some(position) = self.index.get(source, &row_id) {
                     self.found(position, queue, state);
                 }
-                let sample = &mut self.by_rule[source];
-                if sample.get(queue).is_none_or(|ids| ids.len() < SAMPLE_MAX) {
-                    sample.entry(queue.to_owned()).or_default().insert(row_id.into_owned());
+                if sample.len() < SAMPLE_MAX {
+                    sample.insert(row_id.into_owned());
                 }
+            }
+            if !sample.is_empty() {
+                self.by_rule[source].insert(queue.to_owned(), sample);
             }
         }
     }

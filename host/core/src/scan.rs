@@ -10,6 +10,7 @@
 //! | payload not JSON | unreadable | the same |
 //! | JSON without the source's key | foreign | readable, and not this job |
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use serde::Serialize;
@@ -58,6 +59,9 @@ pub struct Entry {
     pub id: String,
 }
 
+/// Row ids of live rows, by the index of their source.
+pub type LiveRows<'i> = BTreeMap<usize, HashSet<Cow<'i, str>>>;
+
 /// A scan under way.
 #[derive(Debug)]
 pub struct Scan<'a> {
@@ -105,47 +109,54 @@ impl<'a> Scan<'a> {
         &self,
         queue: &str,
         entry_ids: impl IntoIterator<Item = &'i String>,
-    ) -> BTreeMap<usize, Vec<String>> {
-        let mut by_source: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+    ) -> BTreeMap<usize, Vec<Cow<'i, str>>> {
+        let mut by_source: BTreeMap<usize, Vec<Cow<'i, str>>> = BTreeMap::new();
         for entry_id in entry_ids {
-            for (source, row_id) in self.rows_by_rule(queue, entry_id).filter(|row| !self.is_candidate(row)) {
-                by_source.entry(source).or_default().push(row_id);
+            for (source, row_id) in self.rows_by_rule(queue, entry_id) {
+                if !self.is_candidate(source, &row_id) {
+                    by_source.entry(source).or_default().push(row_id);
+                }
             }
         }
         by_source
     }
 
-    /// Those entries of a queue whose payload must be read, in their order. `live` holds (source, row id) of those ids
-    /// from [`Self::named_by_rule`] that are live rows.
+    /// Those entries of a queue whose payload must be read, in their order. `live` holds those ids from
+    /// [`Self::named_by_rule`] that are live rows.
     #[must_use]
     pub fn entries(
         &self,
         queue: &str,
         state: State,
         entry_ids: &[String],
-        live: &HashSet<(usize, String)>,
+        live: &LiveRows<'_>,
     ) -> Vec<Entry> {
+        let is_known = |source: usize, row_id: &str| {
+            self.is_candidate(source, row_id) || live.get(&source).is_some_and(|rows| rows.contains(row_id))
+        };
         entry_ids
             .iter()
-            .filter(|id| {
-                !self.rows_by_rule(queue, id).any(|row| self.is_candidate(&row) || live.contains(&row))
-            })
+            .filter(|id| !self.rows_by_rule(queue, id).any(|(source, row_id)| is_known(source, &row_id)))
             .map(|id| Entry { queue: queue.to_owned(), state, id: id.clone() })
             .collect()
     }
 
     /// The rows that an entry's id names beyond doubt. An id of digits alone names none: BullMQ counts such ids out itself
     /// to jobs without an id of their own, so under the rule `{id}` it may be any job's.
-    fn rows_by_rule(&self, queue: &str, entry_id: &str) -> impl Iterator<Item = (usize, String)> {
+    fn rows_by_rule<'i>(
+        &self,
+        queue: &str,
+        entry_id: &'i str,
+    ) -> impl Iterator<Item = (usize, Cow<'i, str>)> {
         let rules = self.lookup.rules.get(queue).filter(|_| !is_counted(entry_id)).into_iter().flatten();
         rules.filter_map(move |&(source, rule)| {
             let text = rule.job_id.extract(entry_id)?;
-            Some((source, self.lookup.sources[source].id_kind.normalise(text)?))
+            Some((source, self.lookup.sources[source].id_kind.canonical(text)?))
         })
     }
 
-    fn is_candidate(&self, (source, row_id): &(usize, String)) -> bool {
-        self.lookup.index.get(*source, row_id).is_some()
+    fn is_candidate(&self, source: usize, row_id: &str) -> bool {
+        self.lookup.index.get(source, row_id).is_some()
     }
 
     /// Takes in one payload. Returns whether the entry must be looked for again, because its payload was gone.
@@ -333,7 +344,7 @@ mod tests {
         /// Listed without a hash at the second look.
         still_listed: Vec<&'static str>,
         accepted: BTreeSet<(String, String)>,
-        live: HashSet<(usize, String)>,
+        live: LiveRows<'static>,
     }
 
     impl World {
@@ -346,7 +357,7 @@ mod tests {
                 payloads: vec![],
                 still_listed: vec![],
                 accepted: BTreeSet::new(),
-                live: HashSet::new(),
+                live: LiveRows::new(),
             }
         }
 
@@ -419,7 +430,7 @@ mod tests {
     #[test]
     fn the_entry_of_a_live_row_needs_no_payload() {
         let mut world = World::new(vec![("a", queue(&[(State::Waiting, "slide-8")])), ("b", empty())]);
-        world.live.insert((0, "8".into()));
+        world.live.insert(0, HashSet::from(["8".into()]));
         world.check("absent");
         assert_eq!(world.judged().counts.read, 0);
     }
@@ -432,8 +443,8 @@ mod tests {
         let lookup = seen(&world.sources, &world.candidates, &world.snapshot);
         let scan = Scan::new(lookup, &world.accepted);
         let ids = ["slide-8", "slide-9", "42"].map(str::to_owned);
-        assert_eq!(scan.named_by_rule("a", &ids), BTreeMap::from([(0, vec!["9".to_owned()])]));
-        let read = scan.entries("a", State::Waiting, &ids, &HashSet::new());
+        assert_eq!(scan.named_by_rule("a", &ids), BTreeMap::from([(0, vec![Cow::from("9")])]));
+        let read = scan.entries("a", State::Waiting, &ids, &LiveRows::new());
         assert!(read.iter().map(|entry| entry.id.as_str()).eq(["slide-9", "42"]));
     }
 
@@ -562,7 +573,7 @@ mod tests {
         );
         world.sources = vec![source("x", IdKind::Bigint, &[("a", "{id}")])];
         world.candidates = vec![candidate(0, "11")];
-        world.live.insert((0, "1".into()));
+        world.live.insert(0, HashSet::from(["1".into()]));
         world.check("scheduled a waiting");
     }
 

@@ -13,7 +13,7 @@ pub struct PassSettings {
     pub interval: Duration,
     /// Age at which a live row becomes a candidate, where no type says otherwise.
     pub stale_after: Duration,
-    /// Rows or payloads per read.
+    /// Payloads or inputs per read.
     pub page_size: u32,
     /// From the first to the second look.
     pub settle: Duration,
@@ -53,6 +53,14 @@ impl Default for PassSettings {
             captures: Captures::default(),
             lease_scope: ScopeKind::Global,
         }
+    }
+}
+
+impl PassSettings {
+    /// Listed rows per read: a row is a few hundred bytes, where a payload or an input has kilobytes.
+    #[must_use]
+    pub const fn rows_per_page(&self) -> u32 {
+        self.page_size.saturating_mul(25)
     }
 }
 

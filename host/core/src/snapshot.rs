@@ -223,6 +223,11 @@ impl Stalled {
 }
 
 impl Snapshot {
+    /// Lets go of the ids once they have been seen. From then on it proves no absence.
+    pub fn forget_ids(&mut self) {
+        self.queues.values_mut().for_each(|reading| reading.ids = BTreeMap::new());
+    }
+
     /// Why this node may not prove an absence, if it may not.
     #[must_use]
     pub fn server_fault(&self) -> Option<QueueFailure> {

@@ -95,7 +95,7 @@ pub async fn doctor(
         make_indexes(host, &sources, json, &mut findings).await?;
     }
     for source in &sources {
-        index(host, source, settings.page_size, &mut findings).await;
+        index(host, source, settings.rows_per_page(), &mut findings).await;
     }
     if has_schema == Some(true) {
         lease(host, settings, &mut findings).await;
@@ -245,9 +245,9 @@ async fn make_indexes(
 }
 
 /// Which index serves the candidate query, or how to make one.
-async fn index(host: &Host, source: &ResolvedSource, page_size: u32, findings: &mut Findings) {
+async fn index(host: &Host, source: &ResolvedSource, limit: u32, findings: &mut Findings) {
     let subject = format!("source {}", source.name);
-    let plan = match host.postgres.candidates_plan(source, page_size).await {
+    let plan = match host.postgres.candidates_plan(source, limit).await {
         Ok(plan) => plan,
         Err(failure) => return findings.bad(&subject, failure.to_string()),
     };

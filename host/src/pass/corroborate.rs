@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use salvage_core::candidate::Candidate;
 use salvage_core::lookup::Sample;
 use salvage_core::manifest::QueueRule;
 use salvage_core::scan::row_named_in;
@@ -22,6 +23,7 @@ impl<O: Outside> Pass<'_, O> {
     pub(crate) async fn corroborate(
         &self,
         gathered: &Gathered,
+        candidates: &[Candidate],
         known: &Known,
         judged: &Judged,
     ) -> Result<BTreeSet<usize>, StoreFailure> {
@@ -36,8 +38,7 @@ impl<O: Outside> Pass<'_, O> {
                 corroborated.insert(index);
                 continue;
             }
-            let own =
-                || gathered.candidates.iter().zip(&judged.sightings).filter(|(of, _)| of.source == index);
+            let own = || candidates.iter().zip(&judged.sightings).filter(|(of, _)| of.source == index);
             let found = own().find_map(|(_, sighting)| match sighting {
                 Sighting::Scheduled { queue, .. } => Some(queue.clone()),
                 Sighting::Absent { .. } | Sighting::Unknown { .. } => None,

@@ -12,7 +12,7 @@ use crate::ports::{Census, Handlers, Jobs, Outside, StoreFailure};
 /// Most candidates taken from one source in one pass. Reached, it is logged, and the rest waits for the next pass.
 const CANDIDATES_MAX: usize = 1_000_000;
 
-/// All that a pass read from PostgreSQL before it looked at any queue.
+/// What a pass read from PostgreSQL before it looked at any queue, and needs to its end.
 pub(crate) struct Gathered {
     /// Sources whose manifest fits the catalog, in the order of their handlers: first those the pass works on.
     pub(crate) sources: Vec<ResolvedSource>,
@@ -20,12 +20,17 @@ pub(crate) struct Gathered {
     own: usize,
     /// The database's clock, read once: the base of every cutoff.
     pub(crate) now: Timestamp,
-    /// Rows to look up, by source, in id order.
-    pub(crate) candidates: Vec<Candidate>,
     /// Rows that cannot be judged: (source, row, why).
     pub(crate) odd: Vec<(usize, LiveRow, String)>,
     /// One per source the pass works on.
     pub(crate) census: Vec<Census>,
+}
+
+/// What was taken from one source.
+#[derive(Default)]
+struct Rows {
+    candidates: Vec<Candidate>,
+    odd: Vec<(usize, LiveRow, String)>,
 }
 
 impl Gathered {
@@ -36,7 +41,8 @@ impl Gathered {
 }
 
 impl<O: Outside> Pass<'_, O> {
-    pub(crate) async fn gather(&self) -> Result<Gathered, StoreFailure> {
+    /// What there is to look up comes apart from the rest: by source, in id order.
+    pub(crate) async fn gather(&self) -> Result<(Gathered, Vec<Candidate>), StoreFailure> {
         let jobs = self.outside.jobs();
         let now = jobs.now().await?;
         let (sources, misfits) = jobs.resolve(&self.outside.handlers().domains()).await?;
@@ -50,27 +56,27 @@ impl<O: Outside> Pass<'_, O> {
         let (mut sources, others): (Vec<_>, Vec<_>) = sources.into_iter().partition(is_own);
         let own = sources.len();
         sources.extend(others);
-        let mut gathered = Gathered { now, candidates: vec![], odd: vec![], census: vec![], sources, own };
-        for index in 0..own {
-            let source = gathered.sources[index].clone();
-            let read = self
-                .read_source(&source, index, &declared[&source.declared.table.table], &mut gathered)
-                .await;
-            match read {
-                Ok(census) => {
-                    tell_oddities(&source, &census);
-                    gathered.census.push(census);
+        let (mut candidates, mut odd, mut census) = (vec![], vec![], vec![]);
+        for (index, source) in sources[..own].iter().enumerate() {
+            let mut rows = Rows::default();
+            match self
+                .read_source(source, index, &declared[&source.declared.table.table], now, &mut rows)
+                .await
+            {
+                Ok(counted) => {
+                    tell_oddities(source, &counted);
+                    census.push(counted);
+                    candidates.append(&mut rows.candidates);
+                    odd.append(&mut rows.odd);
                 }
                 Err(failure) if failure.is_local() => {
                     tracing::error!(source = %source.name, %failure, "source left out of this pass");
-                    gathered.candidates.retain(|candidate| candidate.source != index);
-                    gathered.odd.retain(|(source, ..)| *source != index);
-                    gathered.census.push(Census::default());
+                    census.push(Census::default());
                 }
                 Err(failure) => return Err(failure),
             }
         }
-        Ok(gathered)
+        Ok((Gathered { sources, own, now, odd, census }, candidates))
     }
 
     async fn read_source(
@@ -78,31 +84,42 @@ impl<O: Outside> Pass<'_, O> {
         source: &ResolvedSource,
         index: usize,
         declared: &BTreeSet<String>,
-        into: &mut Gathered,
+        now: Timestamp,
+        into: &mut Rows,
     ) -> Result<Census, StoreFailure> {
+        let census = self.outside.jobs().census(source, declared, now);
+        let (census, ()) = tokio::try_join!(census, self.list(source, index, now, into))?;
+        Ok(census)
+    }
+
+    async fn list(
+        &self,
+        source: &ResolvedSource,
+        index: usize,
+        now: Timestamp,
+        into: &mut Rows,
+    ) -> Result<(), StoreFailure> {
         let jobs = self.outside.jobs();
-        let census = jobs.census(source, declared, into.now).await?;
-        let before = candidate::latest_cutoff(source, into.now, self.settings.stale_after);
+        let before = candidate::latest_cutoff(source, now, self.settings.stale_after);
+        let limit = self.settings.rows_per_page();
         let mut after: Option<String> = None;
-        let mut taken = 0;
         loop {
-            let rows = jobs.live_rows(source, before, after.as_deref(), self.settings.page_size).await?;
-            let is_last = rows.len() < self.settings.page_size as usize;
+            let rows = jobs.live_rows(source, before, after.as_deref(), limit).await?;
+            let is_last = rows.len() < limit as usize;
             after = rows.last().map(|row| row.id.clone());
             for row in rows {
-                match candidate::sort(&row, index, source, into.now, self.settings.stale_after) {
+                match candidate::sort(row, index, source, now, self.settings.stale_after) {
                     Sorted::Candidate(candidate) => into.candidates.push(candidate),
-                    Sorted::Odd(why) => into.odd.push((index, row, why)),
-                    Sorted::Fresh | Sorted::Undeclared => continue,
+                    Sorted::Odd(row, why) => into.odd.push((index, row, why)),
+                    Sorted::Fresh | Sorted::Undeclared => {}
                 }
-                taken += 1;
             }
-            if taken >= CANDIDATES_MAX {
+            if into.candidates.len() + into.odd.len() >= CANDIDATES_MAX {
                 tracing::warn!(source = %source.name, candidates_max = CANDIDATES_MAX, "more candidates than one pass takes");
-                return Ok(census);
+                return Ok(());
             }
             if is_last {
-                return Ok(census);
+                return Ok(());
             }
         }
     }

@@ -1,6 +1,5 @@
 //! Looks the candidates up in a snapshot, and reads payloads only for what is left unresolved.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use salvage_core::act::places;
@@ -11,7 +10,7 @@ use salvage_core::sighting::{Doubt, QueueFailure, Sighting};
 use salvage_core::snapshot::{QueueReading, Snapshot, State};
 use salvage_core::source::ResolvedSource;
 
-use super::known::Known;
+use super::known::{Accepted, Known};
 use super::look::{Look, Pages};
 use super::scanning::Broken;
 use super::{Pass, log_failure};
@@ -43,45 +42,48 @@ impl<O: Outside> Pass<'_, O> {
         &self,
         sources: &[ResolvedSource],
         candidates: &[Candidate],
-        known: &Known,
+        known: &mut Known,
     ) -> Result<Judged, StoreFailure> {
-        match &known.look {
-            Ok(look) => self.judge_by(look, sources, candidates, known).await,
+        let accepted = known.accepted();
+        match &mut known.look {
+            Ok(look) => self.judge_by(look, sources, candidates, &accepted).await,
             Err(failure) => Ok(Judged::without_a_sample(scan::all_unknown(candidates, failure), sources)),
         }
     }
 
-    /// Judges by any look: the second one uses what the first has made known of the queues. Copies of their ids are not
-    /// needed any more then.
+    /// Judges by any look: the second one uses what the first has made known of the queues. Their ids, and the copies of
+    /// them, are not needed any more then.
     pub(crate) async fn judge_by(
         &self,
-        look: &Look,
+        look: &mut Look,
         sources: &[ResolvedSource],
         candidates: &[Candidate],
-        known: &Known,
+        accepted: &Accepted,
     ) -> Result<Judged, StoreFailure> {
-        let judged = self.judge_by_ids(look, sources, candidates, known).await;
+        let judged = self.judge_by_ids(look, sources, candidates, accepted).await;
+        look.snapshot.forget_ids();
         self.outside.queues().remove_copies().await;
         judged
     }
 
     async fn judge_by_ids(
         &self,
-        look: &Look,
+        look: &mut Look,
         sources: &[ResolvedSource],
         candidates: &[Candidate],
-        known: &Known,
+        accepted: &Accepted,
     ) -> Result<Judged, StoreFailure> {
         let mut lookup = Lookup::new(sources, candidates);
-        let (snapshot, looked) = match self.look_up(&mut lookup, &look.snapshot).await {
-            Ok(later) => (later.map_or(Cow::Borrowed(&look.snapshot), Cow::Owned), Ok(())),
-            Err(failure) => (Cow::Borrowed(&look.snapshot), Err(Broken::Queues(failure))),
+        let (later, looked) = match self.look_up(&mut lookup, &mut look.snapshot).await {
+            Ok(later) => (later, Ok(())),
+            Err(failure) => (None, Err(Broken::Queues(failure))),
         };
-        let mut scan = Scan::new(lookup, &known.accepted_entries);
+        let snapshot = later.as_ref().unwrap_or(&look.snapshot);
+        let mut scan = Scan::new(lookup, &accepted.entries);
         let is_scanned = looked.is_ok() && scan.is_needed() && snapshot.server_fault().is_none();
-        let read = if is_scanned { self.read_payloads(&mut scan, &snapshot, sources).await } else { looked };
+        let read = if is_scanned { self.read_payloads(&mut scan, snapshot, sources).await } else { looked };
         let verdict = match read {
-            Ok(()) => scan.finish(&snapshot, &known.vouched()),
+            Ok(()) => scan.finish(snapshot, &accepted.queues),
             Err(Broken::Queues(failure)) => {
                 log_failure(
                     "the queues could not be read to the end: what was not found is unknown",
@@ -101,7 +103,7 @@ impl<O: Outside> Pass<'_, O> {
     async fn look_up(
         &self,
         lookup: &mut Lookup<'_>,
-        first: &Snapshot,
+        first: &mut Snapshot,
     ) -> Result<Option<Snapshot>, QueueFailure> {
         self.read_ids(lookup, first).await?;
         if let Err(failure) = self.ask_in_sets(lookup, first).await {
@@ -112,6 +114,8 @@ impl<O: Outside> Pass<'_, O> {
         if queues.iter().all(is_whole) || first.server_fault().is_some() {
             return Ok(None);
         }
+        // All of its ids have passed by, and the later ones take as much room.
+        first.forget_ids();
         let later = self.whole_snapshot(&queues).await?;
         self.read_ids(lookup, &later).await?;
         Ok(Some(later))

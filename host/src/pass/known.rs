@@ -33,10 +33,20 @@ pub(crate) struct Known {
     pub(crate) continued: BTreeSet<String>,
     /// Entries the operator marked as harmless.
     pub(crate) accepted_entries: BTreeSet<(String, String)>,
+    /// Per source, how many candidates a queue was found to hold; no entry is 0.
+    pub(crate) scheduled: BTreeMap<usize, u64>,
     /// What the scan of the first look saw; `None` until then, and if no payload was needed.
     pub(crate) scan: Option<ScanCounts>,
     /// What that scan could not read, by queue.
     pub(crate) unreadable: BTreeMap<String, Unreadable>,
+}
+
+/// What the operator accepted.
+pub(crate) struct Accepted {
+    /// Queues, as they are.
+    pub(crate) queues: BTreeSet<String>,
+    /// Entries, as harmless: (queue, id).
+    pub(crate) entries: BTreeSet<(String, String)>,
 }
 
 impl Known {
@@ -55,15 +65,18 @@ impl Known {
             nonces: BTreeMap::new(),
             continued: BTreeSet::new(),
             accepted_entries,
+            scheduled: BTreeMap::new(),
             scan: None,
             unreadable: BTreeMap::new(),
         }
     }
 
-    /// Queues the operator accepted as they are.
-    pub(crate) fn vouched(&self) -> BTreeSet<String> {
-        let accepted = self.memories.iter().filter(|(_, memory)| memory.accepted_at.is_some());
-        accepted.map(|(queue, _)| queue.clone()).collect()
+    pub(crate) fn accepted(&self) -> Accepted {
+        let queues = self.memories.iter().filter(|(_, memory)| memory.accepted_at.is_some());
+        Accepted {
+            queues: queues.map(|(queue, _)| queue.clone()).collect(),
+            entries: self.accepted_entries.clone(),
+        }
     }
 
     /// Marks the orphans whose absence may not be acted on yet.

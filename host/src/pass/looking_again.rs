@@ -52,7 +52,7 @@ impl<O: Outside> Pass<'_, O> {
         let orphans: Vec<usize> = (0..cases.len()).filter(|index| cases[*index].is_to_act()).collect();
         let candidates: Vec<Candidate> =
             orphans.iter().chain(acts).map(|index| cases[*index].candidate.clone()).collect();
-        let look = match self.look_for_all(&gathered.sources, &candidates).await {
+        let mut look = match self.look_for_all(&gathered.sources, &candidates).await {
             Ok(look) => look,
             Err(failure) => {
                 for index in orphans {
@@ -61,7 +61,7 @@ impl<O: Outside> Pass<'_, O> {
                 return Ok(None);
             }
         };
-        let judged = self.judge_by(&look, &gathered.sources, &candidates, known).await?;
+        let judged = self.judge_by(&mut look, &gathered.sources, &candidates, &known.accepted()).await?;
         let mut sightings = judged.sightings;
         let of_acts = sightings.split_off(orphans.len());
         for (index, sighting) in orphans.into_iter().zip(sightings) {

@@ -107,6 +107,10 @@ pub(crate) fn count(body: &Body) -> Vec<SourceCounts> {
     for (source, ..) in &body.gathered.odd {
         counts[*source].saw(&Sighting::Unknown { why: Doubt::Row(String::new()) });
     }
+    for (source, scheduled) in &body.scheduled {
+        counts[*source].candidates += scheduled;
+        counts[*source].scheduled += scheduled;
+    }
     for case in &body.cases {
         let counts = &mut counts[case.candidate.source];
         counts.saw(&case.sighting);

@@ -1,10 +1,12 @@
 //! The scan: entries that may be candidates under other ids are asked by their payloads.
 
-use std::collections::{BTreeSet, HashSet};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use salvage_core::scan::{Entry, Scan};
+use futures_util::future::try_join_all;
+use salvage_core::scan::{Entry, LiveRows, Scan};
 use salvage_core::sighting::QueueFailure;
-use salvage_core::snapshot::{Snapshot, State};
+use salvage_core::snapshot::{QueueReading, Snapshot, State};
 use salvage_core::source::ResolvedSource;
 
 use super::Pass;
@@ -14,6 +16,9 @@ use crate::ports::{Jobs, Outside, Queues, StoreFailure};
 /// Entries whose payload was gone are looked for again when there are so many of them, and at the end of their queue. Few
 /// enough to be kept, and many, because each look takes all ids of the queue.
 const GONE_MAX: usize = 10_000;
+
+/// Queues whose ids PostgreSQL is asked about at the same time.
+const ASKED_AT_ONCE: usize = 2;
 
 /// Why a scan ended early.
 pub(crate) enum Broken {
@@ -41,32 +46,57 @@ impl<O: Outside> Pass<'_, O> {
         snapshot: &Snapshot,
         sources: &[ResolvedSource],
     ) -> Result<(), Broken> {
-        for queue in scan.queues() {
-            let Some(reading) = snapshot.queues.get(&queue) else { continue };
+        let queues: Vec<(String, &QueueReading)> = scan
+            .queues()
+            .into_iter()
+            .filter_map(|queue| {
+                let reading = snapshot.queues.get(&queue)?;
+                Some((queue, reading))
+            })
+            .collect();
+        for queues in queues.chunks(ASKED_AT_ONCE) {
             // Of what came with the snapshot PostgreSQL is asked at once, of a copy page by page.
-            let here: Vec<&[String]> = reading.ids.values().map(Vec::as_slice).collect();
-            let here = self.live_rows_named_by(scan, &queue, &here, sources).await?;
-            let mut gone = Vec::new();
-            // A page never spans two states: `active` comes last, whole.
-            for state in State::ALL {
-                let mut pages = Pages::of(reading, state);
-                while scan.is_needed()
-                    && let Some(page) = pages.next(self.outside.queues()).await?
-                {
-                    page.flaw.iter().for_each(|flaw| scan.flaw(&queue, flaw));
-                    let live = match reading.copies.contains_key(&state) {
-                        true => &self.live_rows_named_by(scan, &queue, &[&page.ids], sources).await?,
-                        false => &here,
-                    };
-                    gone.extend(self.read_page(scan, &queue, state, &page.ids, live).await?);
-                    if gone.len() >= GONE_MAX {
-                        self.look_again_for(scan, &queue, &std::mem::take(&mut gone)).await?;
-                    }
-                }
+            let asked = queues.iter().map(|(queue, reading)| {
+                let here = reading.ids.values().flatten();
+                self.live_rows_named_by(scan.named_by_rule(queue, here), sources)
+            });
+            let answers = try_join_all(asked).await?;
+            for ((queue, reading), live) in queues.iter().zip(answers) {
+                self.read_queue(scan, queue, reading, &live, sources).await?;
             }
-            self.look_again_for(scan, &queue, &gone).await?;
         }
         Ok(())
+    }
+
+    /// The payloads of one queue. `here` are the live rows among those that the ids in the reading name.
+    async fn read_queue(
+        &self,
+        scan: &mut Scan<'_>,
+        queue: &str,
+        reading: &QueueReading,
+        here: &LiveRows<'_>,
+        sources: &[ResolvedSource],
+    ) -> Result<(), Broken> {
+        let mut gone = Vec::new();
+        // A page never spans two states: `active` comes last, whole.
+        for state in State::ALL {
+            let mut pages = Pages::of(reading, state);
+            while scan.is_needed()
+                && let Some(page) = pages.next(self.outside.queues()).await?
+            {
+                page.flaw.iter().for_each(|flaw| scan.flaw(queue, flaw));
+                let ids = page.ids.iter();
+                let live = match reading.copies.contains_key(&state) {
+                    true => &self.live_rows_named_by(scan.named_by_rule(queue, ids), sources).await?,
+                    false => here,
+                };
+                gone.extend(self.read_page(scan, queue, state, &page.ids, live).await?);
+                if gone.len() >= GONE_MAX {
+                    self.look_again_for(scan, queue, &std::mem::take(&mut gone)).await?;
+                }
+            }
+        }
+        Ok(self.look_again_for(scan, queue, &gone).await?)
     }
 
     /// Reads those payloads of a page of ids that must be read; returns the entries whose payload was gone.
@@ -76,7 +106,7 @@ impl<O: Outside> Pass<'_, O> {
         queue: &str,
         state: State,
         entry_ids: &[String],
-        live: &HashSet<(usize, String)>,
+        live: &LiveRows<'_>,
     ) -> Result<Vec<Entry>, QueueFailure> {
         let mut gone = Vec::new();
         for entries in scan.entries(queue, state, entry_ids, live).chunks(self.settings.page_size as usize) {
@@ -87,18 +117,15 @@ impl<O: Outside> Pass<'_, O> {
         Ok(gone)
     }
 
-    /// The live rows that entries name by a current rule: (source, row id).
-    async fn live_rows_named_by(
+    /// Those that are live rows.
+    async fn live_rows_named_by<'i>(
         &self,
-        scan: &Scan<'_>,
-        queue: &str,
-        entry_ids: &[&[String]],
+        named: BTreeMap<usize, Vec<Cow<'i, str>>>,
         sources: &[ResolvedSource],
-    ) -> Result<HashSet<(usize, String)>, StoreFailure> {
-        let mut live = HashSet::new();
-        for (source, row_ids) in scan.named_by_rule(queue, entry_ids.iter().copied().flatten()) {
-            let found = self.outside.jobs().live_among(&sources[source], &row_ids).await?;
-            live.extend(found.into_iter().map(|row_id| (source, row_id)));
+    ) -> Result<LiveRows<'i>, StoreFailure> {
+        let mut live = LiveRows::new();
+        for (source, row_ids) in named {
+            live.insert(source, self.outside.jobs().live_among(&sources[source], row_ids).await?);
         }
         Ok(live)
     }

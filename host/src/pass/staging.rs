@@ -4,6 +4,7 @@
 //! job, and each must be found in its queues or rows before the next begins: see `salvage_core::stages`. The look that
 //! finds it is also the one on which the next stage rests, for an act never rests on an old look.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashSet};
 
@@ -49,7 +50,7 @@ impl<O: Outside> Pass<'_, O> {
         let Some(Again { mut look, .. }) = self.look_again(gathered, known, cases, &[]).await? else {
             return Ok(());
         };
-        let mut stages = self.stages(gathered, cases).await?;
+        let mut stages = self.stages(gathered, known, cases).await?;
         let mut acts_left = self.settings.acts_max as usize;
         loop {
             self.refuse_deep(&look, cases);
@@ -88,11 +89,18 @@ impl<O: Outside> Pass<'_, O> {
     }
 
     /// How each source's orphans are acted on: many of them in stages, with an alarm.
-    async fn stages(&self, gathered: &Gathered, cases: &[Case]) -> Result<Vec<Stages>, StoreFailure> {
+    async fn stages(
+        &self,
+        gathered: &Gathered,
+        known: &Known,
+        cases: &[Case],
+    ) -> Result<Vec<Stages>, StoreFailure> {
         let mut stages = Vec::new();
         for (index, source) in gathered.sources.iter().enumerate() {
             let own = || cases.iter().filter(|case| case.candidate.source == index);
+            let scheduled = known.scheduled.get(&index).map_or(0, |scheduled| *scheduled as usize);
             let judged = own().filter(|case| !matches!(case.sighting, Sighting::Unknown { .. })).count();
+            let judged = judged + scheduled;
             let orphans = own().filter(|case| case.is_to_act()).count();
             let fails = own().filter(|case| case.is_to_act() && case.is_of_a_storm()).count();
             let is_many = is_mass(orphans, judged) || fails > STORM_MIN;
@@ -152,14 +160,13 @@ impl<O: Outside> Pass<'_, O> {
             let own = done.iter().zip(sightings).filter(|(case, _)| cases[**case].candidate.source == index);
             let (scheduled, missing): (Vec<_>, Vec<_>) =
                 own.partition(|(_, sighting)| matches!(sighting, Sighting::Scheduled { .. }));
-            let row_ids: Vec<String> =
-                missing.iter().map(|(case, _)| cases[**case].candidate.token.id.clone()).collect();
-            let live = if row_ids.is_empty() {
-                HashSet::new()
-            } else {
-                self.outside.jobs().live_among(source, &row_ids).await?
+            let done = scheduled.len() + missing.len();
+            let row_id = |(case, _): (&usize, _)| Cow::from(&cases[*case].candidate.token.id);
+            let row_ids: Vec<_> = missing.into_iter().map(row_id).collect();
+            let live = match row_ids.is_empty() {
+                true => HashSet::new(),
+                false => self.outside.jobs().live_among(source, row_ids).await?,
             };
-            let done = scheduled.len() + row_ids.len();
             if let Err(unseen) = stages.go_on(Stage { done, seen: done - live.len() }) {
                 self.alarm(&source.name, AlarmKind::Unseen, unseen.to_string()).await?;
             }

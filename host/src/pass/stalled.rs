@@ -1,6 +1,8 @@
 //! Active entries whose lock is gone: their worker died, or is frozen. They are scheduled and nothing is done about them,
 //! for BullMQ's own workers take them up again; but if no worker lives, nobody else would tell.
 
+use std::borrow::Cow;
+
 use salvage_core::lookup;
 use salvage_core::manifest::QueueRule;
 use salvage_core::scan::row_named_in;
@@ -86,10 +88,11 @@ impl<O: Outside> Pass<'_, O> {
             let payloads = self.payloads_of(queue, page).await;
             for (source, rule) in rules {
                 let of = &sources[*source];
-                let named: Vec<String> =
-                    payloads.iter().flatten().filter_map(|payload| row_named_in(payload, of, rule)).collect();
+                let payloads = payloads.iter().flatten();
+                let named = payloads.filter_map(|payload| row_named_in(payload, of, rule)).map(Cow::Owned);
+                let named: Vec<_> = named.collect();
                 if !named.is_empty() {
-                    counts[*source] += self.outside.jobs().live_among(of, &named).await?.len() as u64;
+                    counts[*source] += self.outside.jobs().live_among(of, named).await?.len() as u64;
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! Reading job rows: which are live, and which ids name one.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
@@ -97,17 +98,20 @@ fn live_row((id, status, updated_at, xmin, job_type, micros): Row) -> LiveRow {
     LiveRow { id, status, job_type, updated_at: updated_at.filter(|_| updated.is_some()), updated, xmin }
 }
 
-pub(super) async fn live_among(
+/// Nearly all ids that are asked about are live rows, so PostgreSQL names the others.
+pub(super) async fn live_among<'r>(
     postgres: &Postgres,
     source: &ResolvedSource,
-    row_ids: &[String],
-) -> Result<HashSet<String>, StoreFailure> {
+    mut row_ids: Vec<Cow<'r, str>>,
+) -> Result<HashSet<Cow<'r, str>>, StoreFailure> {
     let mut session =
         postgres.open_for(source, Mode::Read, format!("look for live rows of {} by id", source.name)).await?;
-    let ids = normalised(source, row_ids);
-    let (live,): (Vec<String>,) = session.one(Statement::built(sql::live_among(source)).bind(ids)).await?;
+    row_ids.retain(|id| fits(source, id));
+    let statement = Statement::built(sql::not_live_among(source)).bind(&row_ids);
+    let (others,): (Vec<String>,) = session.one(statement).await?;
     session.commit().await?;
-    Ok(live.into_iter().collect())
+    let others: HashSet<String> = others.into_iter().collect();
+    Ok(row_ids.into_iter().filter(|id| !others.contains(id.as_ref())).collect())
 }
 
 pub(super) async fn any_exists(
@@ -117,15 +121,15 @@ pub(super) async fn any_exists(
 ) -> Result<bool, StoreFailure> {
     let mut session =
         postgres.open_for(source, Mode::Read, format!("look for rows of {} by id", source.name)).await?;
-    let ids = normalised(source, row_ids);
+    let ids: Vec<&String> = row_ids.iter().filter(|id| fits(source, id)).collect();
     let (found,): (bool,) = session.one(Statement::built(sql::any_exists(source)).bind(ids)).await?;
     session.commit().await?;
     Ok(found)
 }
 
-/// Ids that a column of this kind can hold, as it prints them; what it cannot hold names no row, and would be an error.
-pub(super) fn normalised(source: &ResolvedSource, row_ids: &[String]) -> Vec<String> {
-    row_ids.iter().filter(|id| !id.contains('\0')).filter_map(|id| source.id_kind.normalise(id)).collect()
+/// Whether a column of this kind can hold it; what it cannot hold names no row, and would be an error.
+fn fits(source: &ResolvedSource, row_id: &str) -> bool {
+    !row_id.contains('\0') && source.id_kind.canonical(row_id).is_some()
 }
 
 /// Text that PostgreSQL reads as a `timestamptz`, whatever its settings; it has no years before 1.

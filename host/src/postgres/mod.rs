@@ -14,6 +14,7 @@
 //! Nothing connects before it is needed, so the host starts while PostgreSQL is down. Nothing takes a session-level lock
 //! but `migrate`. Nothing here knows of Redis, except that what is remembered of queues is kept by key prefix.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::str::FromStr;
 use std::time::Duration;
@@ -249,11 +250,11 @@ impl Jobs for Postgres {
         candidates::live_rows(self, source, before, after, limit).await
     }
 
-    async fn live_among(
+    async fn live_among<'r>(
         &self,
         source: &ResolvedSource,
-        row_ids: &[String],
-    ) -> Result<HashSet<String>, StoreFailure> {
+        row_ids: Vec<Cow<'r, str>>,
+    ) -> Result<HashSet<Cow<'r, str>>, StoreFailure> {
         candidates::live_among(self, source, row_ids).await
     }
 

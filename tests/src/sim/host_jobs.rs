@@ -1,5 +1,6 @@
 //! The port of the job rows on the model of PostgreSQL.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
@@ -229,15 +230,16 @@ impl Jobs for SimHost {
         self.read(list).await
     }
 
-    async fn live_among(
+    async fn live_among<'r>(
         &self,
         source: &ResolvedSource,
-        row_ids: &[String],
-    ) -> Result<HashSet<String>, StoreFailure> {
+        row_ids: Vec<Cow<'r, str>>,
+    ) -> Result<HashSet<Cow<'r, str>>, StoreFailure> {
         let find = |world: &mut World| {
             let table = &world.postgres.tables[source_index(source)];
-            let is_live = |id: &&String| table.get(*id).is_some_and(super::postgres::Row::is_live);
-            row_ids.iter().filter(is_live).cloned().collect()
+            let is_live =
+                |id: &Cow<'_, str>| table.get(id.as_ref()).is_some_and(super::postgres::Row::is_live);
+            row_ids.into_iter().filter(is_live).collect()
         };
         self.read(find).await
     }

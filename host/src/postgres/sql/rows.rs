@@ -146,13 +146,13 @@ pub(in super::super) fn census(source: &ResolvedSource) -> Text {
     ))
 }
 
-/// Those of the ids in `$1` that are live rows of the source's types, as one array. Joined, not compared
+/// Those of the ids in `$1` that are no live row of the source's types, as one array. Joined, not compared
 /// with `ANY`, so that a hash will do.
-pub(in super::super) fn live_among(source: &ResolvedSource) -> Text {
+pub(in super::super) fn not_live_among(source: &ResolvedSource) -> Text {
     let job = Job::of(source);
     Text(format!(
         "SELECT coalesce(array_agg(w.id), '{{}}') FROM unnest($1::text[]) AS w(id) \
-         WHERE EXISTS (SELECT FROM {table} WHERE {live}{types} AND {id} = {an_id})",
+         WHERE NOT EXISTS (SELECT FROM {table} WHERE {live}{types} AND {id} = {an_id})",
         id = job.id(),
         table = job.table(),
         live = job.is_live(),
