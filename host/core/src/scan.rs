@@ -414,6 +414,17 @@ mod tests {
     }
 
     #[test]
+    fn a_snapshot_that_let_go_of_its_ids_proves_no_absence() {
+        let mut world = World::new(vec![("a", empty()), ("b", empty())]);
+        world.snapshot.forget_ids();
+        let found = word(&world.judged().sightings[0]);
+        assert!(
+            found.starts_with("unknown: ") && found.contains("not every state of queue \"a\""),
+            "{found}"
+        );
+    }
+
+    #[test]
     fn an_entry_under_an_old_id_is_found_by_its_payload() {
         World::new(vec![("a", queue(&[(State::Prioritized, "42")])), ("b", empty())])
             .payload("a", "42", r#"{"jobId":"7"}"#)

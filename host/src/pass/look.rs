@@ -11,8 +11,9 @@ use salvage_core::source::ResolvedSource;
 use super::{Pass, log_failure};
 use crate::ports::{Ask, Clock, Outside, Queues};
 
-/// Ids read at a time: Redis was busy for half a millisecond with such a page of a copy, and the host holds a megabyte.
-const IDS_PER_PAGE: usize = 10_000;
+/// Ids read at a time: Redis was busy for a millisecond with such a page of a copy, and the host holds two megabytes. Larger
+/// pages make fewer questions to PostgreSQL, each of which walks all live rows.
+const IDS_PER_PAGE: usize = 20_000;
 
 /// A snapshot and when we had it, on our own clock.
 pub(crate) struct Look {

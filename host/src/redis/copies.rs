@@ -17,7 +17,7 @@ use super::keys::Keys;
 use super::reply;
 
 /// How long a copy outlives the last page that was read of any. Longer than it takes to read the payloads of a page of
-/// ids (10,000), even large ones over a slow line; short enough for what a host leaves behind that dies.
+/// ids (20,000), even large ones over a slow line; short enough for what a host leaves behind that dies.
 const TIME_TO_LIVE: Duration = Duration::from_secs(5 * 60);
 
 /// The keys of all copies that may be there.
