@@ -48,7 +48,7 @@
 --
 -- All keys must lie on one node; in a cluster they lie in one slot, by the hash tag of the prefix.
 
--- More than a busy queue takes in or hands out between the look and the act; walked in less than 0.05 ms.
+-- Only for entries without a hash does the number matter; both ends of a list are walked in less than 0.05 ms.
 local ENDS = 1000
 
 local mode, generation = ARGV[1], tonumber(ARGV[3])
