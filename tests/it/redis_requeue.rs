@@ -62,6 +62,66 @@ async fn a_job_in_any_state_of_any_place_is_left_alone() -> Result<()> {
     Ok(())
 }
 
+/// More entries than the script walks at either end of a list.
+const MANY: usize = 2_500;
+
+/// Lists `slide-1` with this many others on its left and on its right, arranges, and acts.
+async fn check_listed(list: &str, around: [usize; 2], arranged: &[&str], is_present: bool) -> Result<()> {
+    for queue in [QUEUE, OTHER] {
+        let world = World::fresh().await?;
+        world.arrange(&EMPTY).await?;
+        for (others, last) in around.into_iter().zip([Some("slide-1"), None]) {
+            let ids = (0..others).map(|n| format!("other-{n}")).chain(last.map(str::to_owned));
+            let ids: Vec<String> = ids.collect();
+            if !ids.is_empty() {
+                world.arrange(&[&format!("RPUSH @:{queue}:{list} {}", ids.join(" "))]).await?;
+            }
+        }
+        for command in arranged {
+            world.arrange(&[&command.replace(":Q:", &format!(":{queue}:"))]).await?;
+        }
+        let present = ScriptAnswer::Present { queue: queue.into(), state: list.into() };
+        let expected = if is_present { present } else { ScriptAnswer::Clear };
+        for act in [fail("1"), requeue("1")] {
+            assert_eq!(world.act(&act).await?, expected, "{list} of {queue}: {around:?}, {arranged:?}");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_entry_near_either_end_of_a_long_list_is_found_whatever_else_there_is() -> Result<()> {
+    let finished = ["HSET @:Q:slide-1 finishedOn 1", "ZADD @:Q:completed 1 slide-1"];
+    for list in ["wait", "paused"] {
+        for around in [[0, MANY], [MANY, 0], [999, MANY], [MANY, 999]] {
+            check_listed(list, around, &[], true).await?;
+            check_listed(list, around, &finished, true).await?;
+        }
+        check_listed(list, [MANY, MANY], &[], false).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_entry_deep_in_a_long_list_is_found_by_its_hash() -> Result<()> {
+    let added: &[&str] = &["HSET @:Q:slide-1 data {}"];
+    let added_beside_an_old_entry = &["HSET @:Q:slide-1 data {}", "ZADD @:Q:failed 1 slide-1"];
+    let retried = &["HSET @:Q:slide-1 finishedOn 1"];
+    for list in ["wait", "paused"] {
+        for arranged in [added, added_beside_an_old_entry, retried] {
+            check_listed(list, [MANY, MANY], arranged, true).await?;
+        }
+        let finished = ["HSET @:Q:slide-1 finishedOn 1", "ZADD @:Q:failed 1 slide-1"];
+        check_listed(list, [MANY, MANY], &finished, false).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_active_entry_is_found_however_many_there_are() -> Result<()> {
+    check_listed("active", [MANY, MANY], &[], true).await
+}
+
 #[tokio::test]
 async fn a_paused_queue_refuses_what_would_be_put_into_it() -> Result<()> {
     let pause = "HSET @:slide-generation:meta paused 1";
@@ -273,10 +333,16 @@ async fn an_error_reply_proves_that_nothing_was_enqueued() -> Result<()> {
     // Goal: a script is not taken back when it fails half-way. A user who may not run one of its commands makes it fail
     // at each of them in turn; whenever it reports an error, the job must be in no state, and otherwise in one.
     let server = Redis::start()?;
-    for forbidden in ["hset", "zrem", "del", "incr", "zadd", "xadd", "hget", "zscore", "time", "lpos", "type"]
-    {
+    for forbidden in [
+        "hset", "zrem", "del", "incr", "zadd", "xadd", "hmget", "exists", "llen", "lpos", "zscore", "get",
+        "type", "time",
+    ] {
         let world = World::on(&server.url()).await?;
         world.arrange(&EMPTY).await?;
+        // Something of each kind that is asked for and removed.
+        world
+            .arrange(&["RPUSH @:slide-generation:wait other", "ZADD @:slide-generation:failed 1 slide-1"])
+            .await?;
         world.arrange(&[&format!("ACL SETUSER salvage reset on >secret ~* +@all -{forbidden}")]).await?;
         let url = server.url().replace("redis://", "redis://salvage:secret@");
         let answered = crate::redis_world::queues(&url, &world.prefix)?.act(&requeue("1"), &terms()).await;

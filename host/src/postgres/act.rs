@@ -112,7 +112,7 @@ async fn attempt(
     session.take_role(source).await.map_err(of_ours)?;
     let job = lock_job(session, source, act).await?;
     let parent = lock_parent(session, source, act, &job).await?;
-    check_inputs(session, source, act).await?;
+    check_inputs(session, source, act, job.columns).await?;
     update_job(session, source, act).await?;
     if let Some(parent) = parent {
         update_parent(session, source, act, &parent).await?;
@@ -130,6 +130,8 @@ struct LockedJob {
     table: String,
     /// Its parent's key, if a parent shall be changed and it has one.
     parent_key: Option<String>,
+    /// Its part of the inputs.
+    columns: String,
 }
 
 /// A parent's row that is locked and may be changed.
@@ -142,9 +144,10 @@ struct LockedParent<'a> {
 async fn lock_job(session: &mut Session, source: &ResolvedSource, act: &Act) -> Result<LockedJob, Ending> {
     let token = &act.candidate.token;
     let statement = with_token(Statement::built(sql::lock_job(source, act.parent.as_ref())), token);
-    let row: Option<(String, Option<String>)> = session.optional(statement).await.map_err(of_the_row)?;
+    let row: Option<(String, Option<String>, String)> =
+        session.optional(statement).await.map_err(of_the_row)?;
     match row {
-        Some((table, parent_key)) => Ok(LockedJob { table, parent_key }),
+        Some((table, parent_key, columns)) => Ok(LockedJob { table, parent_key, columns }),
         None => Err(why_not_ours(session, source, token).await?.into()),
     }
 }
@@ -207,10 +210,17 @@ async fn lock_parent<'a>(
     Ok((!has_live_sibling).then_some(LockedParent { act: parent, key, kind }))
 }
 
-async fn check_inputs(session: &mut Session, source: &ResolvedSource, act: &Act) -> Result<(), Ending> {
-    let read = inputs::read(session, source, &[&act.candidate.token]).await.map_err(of_the_row)?;
-    let digest = read.into_iter().flatten().next().map(|inputs| inputs.digest);
-    if digest.as_ref() == Some(&act.inputs_digest) {
+/// Reads what else the decision was made on: now that the locks are held, and not in the statement that took them, whose
+/// snapshot is older than they.
+async fn check_inputs(
+    session: &mut Session,
+    source: &ResolvedSource,
+    act: &Act,
+    columns: String,
+) -> Result<(), Ending> {
+    let id = &act.candidate.token.id;
+    let inputs = inputs::of_locked(session, source, id, columns).await.map_err(of_the_row)?;
+    if inputs.digest == act.inputs_digest {
         Ok(())
     } else {
         Err(Outcome::Superseded("the inputs changed since the decision was made on them".to_owned()).into())

@@ -20,29 +20,32 @@ pub(super) async fn of_page(
 ) -> Result<Vec<Option<JobInputs>>, StoreFailure> {
     let mut session =
         postgres.open_for(source, Mode::Read, format!("read the inputs of {}", source.name)).await?;
-    let inputs = read(&mut session, source, tokens).await?;
+    let ids: Vec<&str> = tokens.iter().map(|token| token.id.as_str()).collect();
+    let mut columns = columns(&mut session, source, &ids).await?;
+    let mut rows = rows(&mut session, source, &ids).await?;
     session.commit().await?;
-    Ok(inputs)
+    let of_job = |token: &&RowToken| Some(joined(source, columns.remove(*token)?, &mut rows, &token.id));
+    Ok(tokens.iter().map(of_job).collect())
 }
 
-/// The same within a transaction: an act reads the inputs of its one row again under the row's lock.
-pub(super) async fn read(
+/// The same of one row within a transaction that holds it and knows its columns: what an act compares.
+pub(super) async fn of_locked(
     session: &mut Session,
     source: &ResolvedSource,
-    tokens: &[&RowToken],
-) -> Result<Vec<Option<JobInputs>>, StoreFailure> {
-    let ids: Vec<&str> = tokens.iter().map(|token| token.id.as_str()).collect();
-    let mut columns = columns(session, source, &ids).await?;
-    let mut reads = Vec::with_capacity(source.declared.reads.len());
-    for declared in &source.declared.reads {
-        reads.push((declared, rows(session, source, declared, &ids).await?));
-    }
-    let mut of_job = |token: &&RowToken| {
-        let columns = columns.remove(*token)?;
-        let reads = reads.iter_mut().map(|(read, rows)| input(read, rows.remove(&token.id))).collect();
-        Some(job_inputs(columns, reads))
-    };
-    Ok(tokens.iter().map(&mut of_job).collect())
+    id: &str,
+    columns: String,
+) -> Result<JobInputs, StoreFailure> {
+    let mut rows = rows(session, source, &[id]).await?;
+    Ok(joined(source, columns, &mut rows, id))
+}
+
+/// A read's objects, in its order, by the read's number and the job's id.
+type Rows = HashMap<(usize, String), Vec<String>>;
+
+fn joined(source: &ResolvedSource, columns: String, rows: &mut Rows, id: &str) -> JobInputs {
+    let declared = source.declared.reads.iter().enumerate();
+    let reads = declared.map(|(number, read)| input(read, rows.remove(&(number, id.to_owned())))).collect();
+    job_inputs(columns, reads)
 }
 
 /// Each row's object by its token. A row without a time can be no candidate and is left out.
@@ -59,20 +62,14 @@ async fn columns(
     Ok(rows.into_iter().filter_map(keyed).collect())
 }
 
-/// The read's objects by job id, in the read's order.
-async fn rows(
-    session: &mut Session,
-    source: &ResolvedSource,
-    read: &Read,
-    ids: &[&str],
-) -> Result<HashMap<String, Vec<String>>, StoreFailure> {
-    let statement = Statement::built(sql::read_objects(source, read)).bind(ids);
-    let rows: Vec<(String, String)> = session.all(statement).await?;
-    let mut by_job: HashMap<String, Vec<String>> = HashMap::new();
-    for (id, object) in rows {
-        by_job.entry(id).or_default().push(object);
+async fn rows(session: &mut Session, source: &ResolvedSource, ids: &[&str]) -> Result<Rows, StoreFailure> {
+    let mut rows = Rows::new();
+    let Some(sql) = sql::read_objects(source) else { return Ok(rows) };
+    let found: Vec<(i32, String, String)> = session.all(Statement::built(sql).bind(ids)).await?;
+    for (number, id, object) in found {
+        rows.entry((number.unsigned_abs() as usize, id)).or_default().push(object);
     }
-    Ok(by_job)
+    Ok(rows)
 }
 
 fn input(read: &Read, rows: Option<Vec<String>>) -> Input {

@@ -4,10 +4,12 @@ use salvage_core::act::{Change, ParentAct};
 use salvage_core::manifest::ParentChange;
 use salvage_core::source::{IdKind, ResolvedSource, Sibling};
 
+use super::inputs::job_object;
 use super::rows::{Job, set};
 use super::{Text, column, id_kind, id_type, identifier, literal, literals, table, time_type};
 
-/// Locks the row if it still has the token `$1` to `$4` and nobody holds it: the partition it is in, and the parent's key.
+/// Locks the row if it still has the token `$1` to `$4` and nobody holds it: the partition it is in, the parent's key, and
+/// the row's object, which is that of the token, for the row that was read is the row that was locked.
 pub(in super::super) fn lock_job(source: &ResolvedSource, parent: Option<&ParentAct>) -> Text {
     let job = Job::of(source);
     let key = match parent {
@@ -15,7 +17,8 @@ pub(in super::super) fn lock_job(source: &ResolvedSource, parent: Option<&Parent
         None => "NULL::text".to_owned(),
     };
     Text(format!(
-        "SELECT j.tableoid::text, {key} FROM {table} WHERE {token} FOR NO KEY UPDATE SKIP LOCKED",
+        "SELECT j.tableoid::text, {key}, {object} FROM {table} WHERE {token} FOR NO KEY UPDATE SKIP LOCKED",
+        object = job_object(source),
         table = job.table(),
         token = job.has_token(),
     ))

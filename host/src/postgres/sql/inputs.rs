@@ -9,35 +9,56 @@ use salvage_core::source::ResolvedSource;
 use super::rows::Job;
 use super::{Text, TimeType, base, column, id_kind, identifier, table};
 
-/// Of the rows with the ids in `$1`: the token, and the mapped and extra columns as an object.
+/// Of the rows with the ids in `$1`: the token, and the row's object.
 pub(in super::super) fn job_objects(source: &ResolvedSource) -> Text {
     let job = Job::of(source);
-    let mapping = &source.declared.table;
-    let mapped = [&mapping.id, &mapping.status, &mapping.updated_at];
-    let optional = [&mapping.job_type, &mapping.progress, &mapping.error];
-    let names = mapped.into_iter().chain(optional.into_iter().flatten()).chain(&mapping.extra_columns);
     Text(format!(
         "SELECT {token}, {object} FROM {table} WHERE {id} = ANY({ids})",
         token = job.token(),
-        object = object(source, "j", &mapping.table, names),
+        object = job_object(source),
         table = job.table(),
         id = job.id(),
         ids = job.many_ids("$1"),
     ))
 }
 
-/// Of the jobs with the ids in `$1`: the id, and one row of the read as an object; ordered within a job, and one more
-/// than the read's limit, which shows that there are more.
-pub(in super::super) fn read_objects(source: &ResolvedSource, read: &Read) -> Text {
+/// The mapped and extra columns of a job's row as an object.
+pub(super) fn job_object(source: &ResolvedSource) -> String {
+    let mapping = &source.declared.table;
+    let mapped = [&mapping.id, &mapping.status, &mapping.updated_at];
+    let optional = [&mapping.job_type, &mapping.progress, &mapping.error];
+    let names = mapped.into_iter().chain(optional.into_iter().flatten()).chain(&mapping.extra_columns);
+    object(source, "j", &mapping.table, names)
+}
+
+/// Of the jobs with the ids in `$1`: the number of a read, the job's id, and one row of the read as an object; ordered
+/// within a read and job, and one more than the read's limit, which shows that there are more. `None` without reads.
+pub(in super::super) fn read_objects(source: &ResolvedSource) -> Option<Text> {
+    let reads: Vec<String> = source
+        .declared
+        .reads
+        .iter()
+        .enumerate()
+        .map(|(number, read)| read_object(source, number, read))
+        .collect();
+    (!reads.is_empty()).then(|| {
+        Text(format!(
+            "SELECT a.read, a.id, a.object FROM ({reads}) AS a ORDER BY a.read, a.position",
+            reads = reads.join(" UNION ALL ")
+        ))
+    })
+}
+
+fn read_object(source: &ResolvedSource, number: usize, read: &Read) -> String {
     let job = Job::of(source);
     let order: Vec<String> = read.order_by.iter().map(|name| column("r", name)).collect();
     // A read of one row may have no order.
     let order = if order.is_empty() { String::new() } else { format!("ORDER BY {}", order.join(", ")) };
-    Text(format!(
-        "SELECT {id}::text, x.object FROM {jobs} CROSS JOIN LATERAL (\
+    format!(
+        "SELECT {number} AS read, {id}::text AS id, x.object, x.position FROM {jobs} CROSS JOIN LATERAL (\
          SELECT {object} AS object, row_number() OVER ({order}) AS position \
          FROM {rows} AS r WHERE {matches} {order} LIMIT {limit}) AS x \
-         WHERE {id} = ANY({ids}) ORDER BY x.position",
+         WHERE {id} = ANY({ids})",
         id = job.id(),
         jobs = job.table(),
         object = object(source, "r", &read.table, &read.columns),
@@ -45,7 +66,7 @@ pub(in super::super) fn read_objects(source: &ResolvedSource, read: &Read) -> Te
         matches = matches(source, read),
         limit = u64::from(read.limit) + 1,
         ids = job.many_ids("$1"),
-    ))
+    )
 }
 
 /// The read's equality; of types that PostgreSQL does not compare, the texts.

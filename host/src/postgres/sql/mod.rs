@@ -38,6 +38,8 @@ const RAISE_LOCK_TIMEOUT_MS: u128 = STATEMENT_TIMEOUT.as_millis() + 500;
 
 /// BEGIN, and the limits within which PostgreSQL itself ends a transaction of ours that hangs. One round trip.
 pub(super) fn opening(mode: Mode) -> Text {
+    // Planned once a connection, not for the first values of each statement.
+    let plan = if mode == Mode::Write { "; SET LOCAL plan_cache_mode = force_generic_plan" } else { "" };
     let begin = match mode {
         // One snapshot, so that what belongs together is seen together.
         Mode::Read => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
@@ -51,7 +53,7 @@ pub(super) fn opening(mode: Mode) -> Text {
     };
     Text(format!(
         "{begin}; SET LOCAL lock_timeout = {lock_ms}; SET LOCAL statement_timeout = {statement_ms}; \
-         SET LOCAL idle_in_transaction_session_timeout = {idle_ms}; SET LOCAL datestyle = 'ISO, YMD'; SET LOCAL quote_all_identifiers = off"
+         SET LOCAL idle_in_transaction_session_timeout = {idle_ms}; SET LOCAL datestyle = 'ISO, YMD'; SET LOCAL quote_all_identifiers = off{plan}"
     ))
 }
 
