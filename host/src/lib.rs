@@ -5,7 +5,6 @@ pub mod clock;
 pub mod command;
 pub mod config;
 pub mod host;
-pub mod memory;
 pub mod pass;
 pub mod ports;
 pub mod postgres;

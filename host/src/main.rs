@@ -16,11 +16,10 @@ use salvage::pass::Mode;
 use salvage::reload::KeepUp;
 use salvage::stop::{Stop, StopSwitch, stop};
 use salvage::wasm::{Loader, Registry, Running, running};
-use salvage::{memory, schedule, telemetry};
+use salvage::{schedule, telemetry};
 use tokio::signal::unix::{SignalKind, signal};
 
 fn main() -> ExitCode {
-    memory::share_one_heap();
     let cli = Cli::parse();
     match answer(cli) {
         Ok(exit) => exit.into(),
@@ -41,7 +40,9 @@ fn tell(error: &anyhow::Error) -> Exit {
     if error.is::<HostError>() { Exit::Config } else { Exit::Failed }
 }
 
-#[tokio::main]
+/// On one thread: a pass is one task, and with more of them each reply would wake first the one that reads and then this
+/// one. Only what is compiled is compiled beside it.
+#[tokio::main(flavor = "current_thread")]
 async fn answer(cli: Cli) -> anyhow::Result<Exit> {
     let file = cli.config.as_deref();
     if let Command::Handler(command) = cli.command {
