@@ -52,6 +52,7 @@ mod lease_renewal;
 mod lease_scopes;
 mod pass_copies;
 mod postgres_acts;
+mod postgres_connections;
 mod postgres_failover;
 mod postgres_fixtures;
 mod postgres_ledger;

@@ -55,6 +55,9 @@ impl<O: Outside> Pass<'_, O> {
             })
             .collect();
         for queues in queues.chunks(ASKED_AT_ONCE) {
+            if !scan.is_needed() {
+                break;
+            }
             // Of what came with the snapshot PostgreSQL is asked at once, of a copy page by page.
             let asked = queues.iter().map(|(queue, reading)| {
                 let here = reading.ids.values().flatten();

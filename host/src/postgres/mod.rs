@@ -2,7 +2,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `session` | one transaction: everything runs in one |
+//! | `session`, `at_hand` | one transaction: everything runs in one; and whose connection the next one gets |
 //! | `sql` | the only module that builds SQL text at run time |
 //! | `catalog` | what a manifest names, joined with what is there |
 //! | `candidates`, `inputs` | reading job rows, and what `decide` is shown |
@@ -37,6 +37,7 @@ use sqlx::{ConnectOptions, Connection};
 use crate::ports::{Captured, Census, Hold, JobInputs, Jobs, Ledger, LoadedDomain, Misfit, StoreFailure};
 
 mod act;
+mod at_hand;
 mod candidates;
 mod captures;
 mod catalog;
@@ -51,6 +52,8 @@ mod session;
 mod sql;
 mod waiting;
 
+use self::at_hand::AtHand;
+
 pub use act::Held;
 pub use indexes::IndexPlan;
 pub use waiting::ParkedCount;
@@ -58,7 +61,10 @@ pub use waiting::ParkedCount;
 /// How long to wait for a free or a new connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long to ask for the cause after that.
+/// Who has to wait for longer looks for the cause.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// How long to ask for the cause after [`ACQUIRE_TIMEOUT`].
 const CAUSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One connection per act in flight, and two for what runs beside them.
@@ -94,6 +100,7 @@ impl From<&sqlx::Error> for InvalidUrl {
 #[derive(Debug, Clone)]
 pub struct Postgres {
     pool: PgPool,
+    at_hand: AtHand,
     pooler: Pooler,
     /// Redis's key prefix.
     prefix: String,
@@ -126,7 +133,7 @@ impl Postgres {
     /// The same over a pool that somebody else has set up.
     #[must_use]
     pub fn from_pool(pool: PgPool, pooler: Pooler, prefix: &str) -> Self {
-        Self { pool, pooler, prefix: prefix.to_owned(), scope_rest: SCOPE_REST }
+        Self { pool, at_hand: AtHand::default(), pooler, prefix: prefix.to_owned(), scope_rest: SCOPE_REST }
     }
 
     /// The same, beginning after hosts of the other kind of lease scope have been silent for `rest`: longer than from one
@@ -157,10 +164,14 @@ impl Postgres {
     /// A connection from the pool.
     ///
     /// The pool tries a refused connection again until its time is up and then says only that it is up. So the cause is
-    /// asked for by a connection of our own: first, if the pool has none at all (then nothing is waited for), or after.
+    /// asked for by a connection of our own: soon, if the pool has none at all, or after.
     async fn connection(&self) -> Result<PoolConnection<sqlx::Postgres>, StoreFailure> {
         if self.pool.size() == 0 {
-            self.probe(ACQUIRE_TIMEOUT).await?;
+            match tokio::time::timeout(PATIENCE, self.pool.acquire()).await {
+                Ok(Ok(connection)) => return Ok(connection),
+                Ok(Err(failure)) => return Err(self.cause(&failure)),
+                Err(_) => self.probe(ACQUIRE_TIMEOUT).await?,
+            }
         }
         match self.pool.acquire().await {
             Ok(connection) => Ok(connection),
@@ -309,7 +320,9 @@ impl Ledger for Postgres {
         duration: Duration,
         sources: &[SourceCounts],
     ) -> Result<(), StoreFailure> {
-        ledger::pass_ended(self, pass_id, duration, sources).await
+        let ended = ledger::pass_ended(self, pass_id, duration, sources).await;
+        self.at_hand.rest();
+        ended
     }
 
     async fn queue_memories(

@@ -9,9 +9,11 @@ use salvage_core::act::STATEMENT_TIMEOUT;
 use salvage_core::source::ResolvedSource;
 use sqlx::error::BoxDynError;
 use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgArguments, PgPool, PgRow};
+use sqlx::postgres::{PgArguments, PgConnection, PgPool, PgRow};
 use sqlx::{Arguments, AssertSqlSafe, Encode, FromRow, SqlSafeStr, SqlStr, Type};
+use tokio::time::error::Elapsed;
 
+use super::at_hand::AtHand;
 use super::sql;
 use super::{Postgres, error};
 use crate::ports::StoreFailure;
@@ -65,8 +67,10 @@ impl Statement {
 /// An open transaction. Dropped before its end, its connection is closed, and PostgreSQL rolls it back.
 #[derive(Debug)]
 pub(super) struct Session {
-    connection: PoolConnection<sqlx::Postgres>,
+    /// There until it is dropped.
+    connection: Option<PoolConnection<sqlx::Postgres>>,
     pool: PgPool,
+    at_hand: AtHand,
     attempted: String,
     /// Whether statements are named, and so parsed once per connection.
     is_named: bool,
@@ -82,8 +86,7 @@ impl Postgres {
         mode: Mode,
         attempted: impl Into<String>,
     ) -> Result<Session, StoreFailure> {
-        let mut session = self.session(attempted.into()).await?;
-        session.control(sql::opening(mode)).await?;
+        let (session, _) = self.begin(sql::opening(mode).0, attempted.into()).await?;
         Ok(session)
     }
 
@@ -97,24 +100,42 @@ impl Postgres {
     where
         T: for<'r> FromRow<'r, PgRow>,
     {
-        let mut session = self.session(attempted.into()).await?;
-        let both = sqlx::raw_sql(AssertSqlSafe(format!("{}; {}", sql::opening(mode).0, question.0)));
-        let rows = within(&session.attempted, both.fetch_all(&mut *session.connection)).await;
-        let rows = session.noted(rows)?;
+        let both = format!("{}; {}", sql::opening(mode).0, question.0);
+        let (session, rows) = self.begin(both, attempted.into()).await?;
         let row = rows.first().map(T::from_row).transpose();
         let row = row.map_err(|error| error::failure(&session.attempted, &error))?;
         Ok((session, row))
     }
 
-    async fn session(&self, attempted: String) -> Result<Session, StoreFailure> {
-        Ok(Session {
-            connection: self.connection().await?,
+    /// A transaction and the rows of its first message.
+    async fn begin(&self, opening: String, attempted: String) -> Result<(Session, Vec<PgRow>), StoreFailure> {
+        if let Some(connection) = self.at_hand.take() {
+            let mut session = self.session(connection, attempted.clone());
+            let answered = session.first(opening.clone()).await;
+            let is_answered = answered.is_ok();
+            match session.told(answered) {
+                // It was lost while nobody used it, and so may be the others. Nothing was begun. Who does not answer at
+                // all is not asked twice.
+                Err(StoreFailure::Unreachable(_)) if is_answered => self.at_hand.close_all(),
+                told => return Ok((session, told?)),
+            }
+        }
+        let mut session = self.session(self.connection().await?, attempted);
+        let answered = session.first(opening).await;
+        let rows = session.told(answered)?;
+        Ok((session, rows))
+    }
+
+    fn session(&self, connection: PoolConnection<sqlx::Postgres>, attempted: String) -> Session {
+        Session {
+            connection: Some(connection),
             pool: self.pool.clone(),
+            at_hand: self.at_hand.clone(),
             attempted,
             is_named: !self.is_pooled(),
             is_over: false,
             is_useless: false,
-        })
+        }
     }
 
     /// The same, for what is read of a source: under its handler's role, if it has one.
@@ -131,6 +152,17 @@ impl Postgres {
 }
 
 impl Session {
+    /// Opens it, by statements without parameters.
+    async fn first(&mut self, opening: String) -> Answered<Vec<PgRow>> {
+        let raw = sqlx::raw_sql(AssertSqlSafe(opening));
+        tokio::time::timeout(REPLY_TIMEOUT, raw.fetch_all(connection(&mut self.connection))).await
+    }
+
+    fn told<T>(&mut self, answered: Answered<T>) -> Result<T, StoreFailure> {
+        let told = told(&self.attempted, answered);
+        self.noted(told)
+    }
+
     /// All rows.
     pub(super) async fn all<T>(&mut self, statement: Statement) -> Result<Vec<T>, StoreFailure>
     where
@@ -138,7 +170,7 @@ impl Session {
     {
         let arguments = self.encoded(statement.arguments)?;
         let query = sqlx::query_as_with::<_, T, _>(statement.sql, arguments).persistent(self.is_named);
-        let answered = within(&self.attempted, query.fetch_all(&mut *self.connection)).await;
+        let answered = within(&self.attempted, query.fetch_all(connection(&mut self.connection))).await;
         self.noted(answered)
     }
 
@@ -149,7 +181,7 @@ impl Session {
     {
         let arguments = self.encoded(statement.arguments)?;
         let query = sqlx::query_as_with::<_, T, _>(statement.sql, arguments).persistent(self.is_named);
-        let answered = within(&self.attempted, query.fetch_optional(&mut *self.connection)).await;
+        let answered = within(&self.attempted, query.fetch_optional(connection(&mut self.connection))).await;
         self.noted(answered)
     }
 
@@ -169,7 +201,7 @@ impl Session {
     pub(super) async fn execute(&mut self, statement: Statement) -> Result<u64, StoreFailure> {
         let arguments = self.encoded(statement.arguments)?;
         let query = sqlx::query_with(statement.sql, arguments).persistent(self.is_named);
-        let answered = within(&self.attempted, query.execute(&mut *self.connection)).await;
+        let answered = within(&self.attempted, query.execute(connection(&mut self.connection))).await;
         Ok(self.noted(answered)?.rows_affected())
     }
 
@@ -220,7 +252,7 @@ impl Session {
     /// A statement without parameters and rows, in the simple protocol.
     pub(super) async fn control(&mut self, sql: sql::Text) -> Result<(), StoreFailure> {
         let raw = sqlx::raw_sql(AssertSqlSafe(sql.0));
-        let answered = within(&self.attempted, raw.execute(&mut *self.connection)).await;
+        let answered = within(&self.attempted, raw.execute(connection(&mut self.connection))).await;
         self.noted(answered)?;
         Ok(())
     }
@@ -230,6 +262,7 @@ impl Session {
     fn noted<T>(&mut self, answered: Result<T, StoreFailure>) -> Result<T, StoreFailure> {
         if matches!(answered, Err(StoreFailure::ReadOnly { .. })) {
             self.is_useless = true;
+            self.at_hand.close_all();
             while let Some(mut idle) = self.pool.try_acquire() {
                 idle.close_on_drop();
             }
@@ -240,10 +273,18 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if !self.is_over || self.is_useless {
-            self.connection.close_on_drop();
+        let Some(mut connection) = self.connection.take() else { return };
+        if self.is_over && !self.is_useless {
+            self.at_hand.keep(connection);
+        } else {
+            connection.close_on_drop();
         }
     }
+}
+
+/// A session's connection.
+fn connection(held: &mut Option<PoolConnection<sqlx::Postgres>>) -> &mut PgConnection {
+    held.as_mut().expect("it is there until the session is dropped")
 }
 
 /// Waits for a reply, but not for ever.
@@ -251,7 +292,14 @@ pub(super) async fn within<T>(
     attempted: &str,
     reply: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, StoreFailure> {
-    match tokio::time::timeout(REPLY_TIMEOUT, reply).await {
+    told(attempted, tokio::time::timeout(REPLY_TIMEOUT, reply).await)
+}
+
+/// A reply, if it came in time.
+type Answered<T> = Result<Result<T, sqlx::Error>, Elapsed>;
+
+fn told<T>(attempted: &str, answered: Answered<T>) -> Result<T, StoreFailure> {
+    match answered {
         Ok(Ok(reply)) => Ok(reply),
         Ok(Err(error)) => Err(error::failure(attempted, &error)),
         Err(_) => Err(StoreFailure::Unreachable(format!(
