@@ -1,6 +1,5 @@
 //! Running the real binary: what it prints, how it ends, and what it leaves in both stores.
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use salvage_tests::services::output_file;
 use salvage_tests::system::System;
-use sqlx::{AssertSqlSafe, PgPool};
+use sqlx::PgPool;
 
 /// Longest wait for something that is going to happen; far beyond what it takes on a slow machine.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -172,44 +171,6 @@ pub(crate) async fn until_true(db: &PgPool, query: &'static str) -> Result<()> {
         tokio::time::sleep(LOOK_EVERY).await;
     }
     Ok(())
-}
-
-/// Every row of every table of a schema, with the transaction that wrote it last.
-pub(crate) async fn rows(db: &PgPool, schema: &str) -> Result<Vec<String>> {
-    let tables =
-        "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname = $1 ORDER BY 1";
-    let tables: Vec<String> = sqlx::query_scalar(tables).bind(schema).fetch_all(db).await?;
-    let mut all = Vec::new();
-    for table in tables {
-        let rows = format!("SELECT '{table} ' || t.xmin || ' ' || t::text FROM {table} AS t ORDER BY 1");
-        all.extend(sqlx::query_scalar::<_, String>(AssertSqlSafe(rows)).fetch_all(db).await?);
-    }
-    Ok(all)
-}
-
-/// Every key under the system's prefix, with its content as Redis would dump it.
-pub(crate) async fn keys(system: &System) -> Result<BTreeMap<String, Vec<u8>>> {
-    let names: Vec<String> = system.redis(&["KEYS", &format!("{}:*", system.prefix)]).await?;
-    let mut keys = BTreeMap::new();
-    for name in names {
-        let content = system.redis(&["DUMP", &name]).await?;
-        keys.insert(name, content);
-    }
-    Ok(keys)
-}
-
-/// The same without the keys that Salvage has for itself.
-pub(crate) async fn keys_of_the_application(system: &System) -> Result<BTreeMap<String, Vec<u8>>> {
-    let mut keys = keys(system).await?;
-    keys.retain(|name, _| !name.ends_with(":salvage:host") && !name.ends_with(":lock"));
-    Ok(keys)
-}
-
-/// Everything in both stores.
-pub(crate) async fn everything(system: &System) -> Result<(Vec<String>, BTreeMap<String, Vec<u8>>)> {
-    let mut all = rows(system.db.pool(), "public").await?;
-    all.extend(rows(system.db.pool(), "salvage").await?);
-    Ok((all, keys(system).await?))
 }
 
 /// A system that has run for a day, with all its queues in use and empty.

@@ -6,9 +6,10 @@ use anyhow::{Context, Result};
 use insta::assert_snapshot;
 use salvage_tests::example::{Deck, Jobs, SlideExportJob, SlideJob};
 use salvage_tests::services::{Database, handlers_folder, redis_url};
+use salvage_tests::stores::tables;
 use salvage_tests::system::System;
 
-use crate::commands::{QUEUES, Ran, ran, rows, salvage};
+use crate::commands::{QUEUES, Ran, ran, salvage};
 
 /// Runs as a known operator.
 fn as_operator(system: &System, arguments: &[&str]) -> Result<Ran> {
@@ -30,10 +31,10 @@ async fn migrate_says_what_it_applied_and_a_second_time_does_nothing() -> Result
     applied 0006 captures
     `salvage doctor` says what else a pass needs
     ");
-    let before = rows(db.pool(), "salvage").await?;
+    let before = tables(db.pool(), &["salvage"]).await?;
     let second = migrate()?.ended_with(0)?;
     assert_eq!(second.stdout, "schema salvage is current\n`salvage doctor` says what else a pass needs\n");
-    assert_eq!(rows(db.pool(), "salvage").await?, before);
+    assert_eq!(tables(db.pool(), &["salvage"]).await?, before);
     let handlers_are_not_needed = ran(system
         .salvage(&["migrate"])?
         .env("DATABASE_URL", db.url())
@@ -206,7 +207,7 @@ async fn an_observed_handler_is_planned_and_never_acts() -> Result<()> {
     system.known_since_yesterday().await?;
     SlideJob::queued("s1").stale().of("no-deck").insert(system.db.pool()).await?;
     SlideExportJob::queued("e1").stale().insert(system.db.pool()).await?;
-    let before = rows(system.db.pool(), "public").await?;
+    let before = tables(system.db.pool(), &["public"]).await?;
     let ran = salvage(&system, &["once"])?.ended_with(0)?;
     for why in [
         "none: not asked: what its handler reads is not granted; `salvage handler list` prints the grants\n",
@@ -215,7 +216,7 @@ async fn an_observed_handler_is_planned_and_never_acts() -> Result<()> {
         assert!(ran.stdout.contains(why), "{ran:#?} lacks {why}");
     }
     assert!(!ran.stderr.contains("first contact"), "an unmarked queue is met by every pass: {ran:#?}");
-    assert_eq!(rows(system.db.pool(), "public").await?, before);
+    assert_eq!(tables(system.db.pool(), &["public"]).await?, before);
     Ok(())
 }
 

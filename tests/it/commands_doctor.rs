@@ -3,10 +3,11 @@
 use anyhow::Result;
 use insta::assert_snapshot;
 use salvage_tests::services::{Database, Redis, RedisOptions};
+use salvage_tests::stores::tables;
 use salvage_tests::system::System;
 use sqlx::PgPool;
 
-use crate::commands::{Ran, ran, rows, running, salvage};
+use crate::commands::{Ran, ran, running, salvage};
 
 /// Lines about sources only.
 fn about_sources(ran: &Ran) -> String {
@@ -108,7 +109,7 @@ async fn a_missing_index_is_told_with_its_statement_and_made_when_asked() -> Res
     let system = running().await?;
     let db = system.db.pool();
     sqlx::query("DROP INDEX \"SlideJob_live\"").execute(db).await?;
-    let before = rows(db, "salvage").await?;
+    let before = tables(db, &["salvage"]).await?;
     let missing = salvage(&system, &["doctor"])?.ended_with(1)?;
     assert!(about_sources(&missing).contains(
         "BAD  source slides/generation: no index of live rows, candidates are found by index \"SlideJob_pkey\"; \
@@ -125,7 +126,7 @@ async fn a_missing_index_is_told_with_its_statement_and_made_when_asked() -> Res
     assert!(made.stdout.contains("found by index \"SlideJob_salvage_live\""), "{made:#?}");
     let again = salvage(&system, &["doctor", "--create-indexes"])?.ended_with(0)?;
     assert!(!again.stdout.contains("INDEX CONCURRENTLY"), "{again:#?}");
-    assert_eq!(rows(db, "salvage").await?, before, "nothing else was written");
+    assert_eq!(tables(db, &["salvage"]).await?, before, "nothing else was written");
     Ok(())
 }
 

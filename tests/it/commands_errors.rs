@@ -6,9 +6,10 @@ use anyhow::Result;
 use insta::assert_snapshot;
 use salvage_tests::example::{Jobs, SlideJob};
 use salvage_tests::services::{Database, copied_handlers};
+use salvage_tests::stores::Stores;
 use salvage_tests::system::System;
 
-use crate::commands::{Ran, everything, ran, salvage};
+use crate::commands::{Ran, ran, salvage};
 
 /// What was said, without what differs from run to run.
 fn said(system: &System, ran: &Ran) -> String {
@@ -25,7 +26,7 @@ fn with(system: &System, variable: (&str, &str), arguments: &[&str]) -> Result<R
 #[tokio::test]
 async fn a_database_that_cannot_be_used_is_said_once_with_exit_code_1() -> Result<()> {
     let system = System::fresh().await?;
-    let before = everything(&system).await?;
+    let before = Stores::of(&system).await?;
     let nowhere = with(&system, ("DATABASE_URL", "postgres://app:hunter2@127.0.0.1:1/app"), &["once"])?;
     assert_snapshot!(said(&system, &nowhere.ended_with(1)?), @"error: no connection to PostgreSQL: 127.0.0.1:1: Connection refused (os error 111); check [database] url and that the server is up");
 
@@ -39,7 +40,7 @@ async fn a_database_that_cannot_be_used_is_said_once_with_exit_code_1() -> Resul
 
     let odd = with(&system, ("DATABASE_URL", "postgres://app:hunter2@db/app?sslmode=foo"), &["once"])?;
     assert_snapshot!(said(&system, &odd.ended_with(3)?), @r#"error: [database] url cannot be used: unknown value "foo" for `ssl_mode`; expected postgres://USER:PASSWORD@HOST[:PORT]/DATABASE"#);
-    assert_eq!(everything(&system).await?, before);
+    assert_eq!(Stores::of(&system).await?, before);
     Ok(())
 }
 
@@ -142,7 +143,7 @@ async fn nothing_to_do_ends_with_0_and_nothing_to_judge_with_4() -> Result<()> {
     assert!(unknown.stdout.ends_with(expected), "{unknown:#?}");
     assert!(unknown.stdout.contains("neither `id` nor `meta` exists under prefix"), "{unknown:#?}");
 
-    let before = everything(&system).await?;
+    let before = Stores::of(&system).await?;
     let down = with(&system, ("REDIS_URL", "redis://:hunter2@127.0.0.1:1"), &["once"])?.ended_with(4)?;
     assert_eq!(
         down.stdout,
@@ -157,14 +158,14 @@ async fn nothing_to_do_ends_with_0_and_nothing_to_judge_with_4() -> Result<()> {
     let held = salvage(&system, &["once"])?.ended_with(6)?;
     assert!(held.stdout.starts_with("skipped: another host holds the lease"), "{held:#?}");
     system.redis::<()>(&["DEL", &format!("{}:lock", system.prefix)]).await?;
-    assert_eq!(everything(&system).await?, before);
+    assert_eq!(Stores::of(&system).await?, before);
     Ok(())
 }
 
 #[tokio::test]
 async fn what_is_not_there_is_named_with_what_is() -> Result<()> {
     let system = System::fresh().await?;
-    let before = everything(&system).await?;
+    let before = Stores::of(&system).await?;
     let queue = salvage(&system, &["accept", "slide-generation", "slides"])?.ended_with(1)?;
     assert_snapshot!(said(&system, &queue), @r#"error: no handler that serves declares queue "slides"; there are narration, slide-export, slide-generation, video-composition, video-export"#);
     let entry = salvage(&system, &["accept", "--entry", "slides", "5"])?.ended_with(1)?;
@@ -173,7 +174,7 @@ async fn what_is_not_there_is_named_with_what_is() -> Result<()> {
     assert_snapshot!(said(&system, &source), @r#"error: no handler that serves has a source "generations"; there are exports/slide-export, exports/video-export, slides/generation, video-composition/composition, video-composition/narration"#);
     let full = salvage(&system, &["explain", "slide/generation", "s1"])?.ended_with(1)?;
     assert_snapshot!(said(&system, &full), @"error: no handler that serves has a source slide/generation, and nothing is recorded of it; there are exports/slide-export, exports/video-export, slides/generation, video-composition/composition, video-composition/narration");
-    assert_eq!(everything(&system).await?, before);
+    assert_eq!(Stores::of(&system).await?, before);
     Ok(())
 }
 

@@ -6,10 +6,11 @@ use std::io::Write;
 use anyhow::{Context, Result};
 use salvage_tests::example::{Deck, Jobs, SlideJob, Video, VideoJob};
 use salvage_tests::services::handlers_folder;
+use salvage_tests::stores::tables;
 use salvage_tests::system::System;
 use serde_json::{Value, json};
 
-use crate::commands::{rows, running, salvage};
+use crate::commands::{running, salvage};
 
 /// A system that has run for a day, with these lines at the end of its settings.
 async fn keeping(lines: &str) -> Result<System> {
@@ -121,7 +122,7 @@ async fn a_redacted_column_is_in_no_capture_and_replay_compares_kinds() -> Resul
     let kept = captures(&system).await?;
     assert_eq!(kept.len(), 1, "{kept:#?}");
     assert_eq!(kept[0].1, json!({ "kind": "requeue" }));
-    let all = rows(system.db.pool(), "salvage").await?.join("\n");
+    let all = tables(system.db.pool(), &["salvage"]).await?.into_values().collect::<Vec<_>>().join("\n");
     assert!(!all.contains("Video v1") && !all.contains("media://"), "{all}");
     assert!(kept[0].0.to_string().contains("redacted"), "{kept:#?}");
 

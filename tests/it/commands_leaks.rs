@@ -3,9 +3,10 @@
 use anyhow::Result;
 use salvage_tests::example::{Deck, Jobs, NarrationJob, SlideExportJob, SlideJob, Video, VideoJob, uuid};
 use salvage_tests::services::{MARKER_PASSWORD, MARKER_PAYLOAD};
+use salvage_tests::stores::tables;
 use salvage_tests::system::System;
 
-use crate::commands::{Running, ran, rows, running};
+use crate::commands::{Running, ran, running};
 
 /// The loudest that the libraries can be; of all of them a password or a payload passes through.
 const LOUD: &str = "trace";
@@ -93,7 +94,10 @@ async fn no_password_and_no_payload_is_printed_or_recorded() -> Result<()> {
             assert_eq!(outcome(&uuid(1)), "\"unknown\" null", "{report:#}");
         }
     }
-    check(&rows(system.db.pool(), "salvage").await?.join("\n"), "schema salvage");
+    check(
+        &tables(system.db.pool(), &["salvage"]).await?.into_values().collect::<Vec<_>>().join("\n"),
+        "schema salvage",
+    );
     Ok(())
 }
 

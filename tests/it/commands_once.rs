@@ -2,10 +2,11 @@
 
 use anyhow::Result;
 use salvage_tests::example::{Deck, Jobs, SlideJob, VideoJob};
+use salvage_tests::stores::Stores;
 use salvage_tests::system::System;
 use serde_json::{Value, json};
 
-use crate::commands::{everything, keys_of_the_application, ran, rows, running, salvage};
+use crate::commands::{ran, running, salvage};
 
 const PASS: [&str; 7] =
     ["duration_ms", "generation", "id", "lease", "redis_commands", "scan_ran", "started_at"];
@@ -135,9 +136,9 @@ async fn a_skipped_pass_has_every_key_too() -> Result<()> {
 async fn a_second_pass_changes_nothing_of_the_application() -> Result<()> {
     let system = varied().await?;
     salvage(&system, &["once"])?.ended_with(0)?;
-    let after_first = (rows(system.db.pool(), "public").await?, keys_of_the_application(&system).await?);
+    let after_first = Stores::of(&system).await?.of_the_application();
     let report = salvage(&system, &["once", "--json"])?.json()?;
-    let after_second = (rows(system.db.pool(), "public").await?, keys_of_the_application(&system).await?);
+    let after_second = Stores::of(&system).await?.of_the_application();
     assert_eq!(after_first, after_second);
     let acted = report["sources"].as_array().into_iter().flatten();
     assert!(acted.into_iter().all(|source| source["requeued"] == 0 && source["failed"] == 0), "{report:#}");
@@ -147,10 +148,10 @@ async fn a_second_pass_changes_nothing_of_the_application() -> Result<()> {
 #[tokio::test]
 async fn a_dry_run_writes_nothing_in_either_store_and_says_what_a_pass_would_do() -> Result<()> {
     let system = varied().await?;
-    let before = everything(&system).await?;
+    let before = Stores::of(&system).await?;
     for arguments in [&["plan"][..], &["once", "--dry-run"], &["plan", "--json"], &["doctor"]] {
         salvage(&system, arguments)?;
-        assert_eq!(everything(&system).await?, before, "{arguments:?} wrote");
+        assert_eq!(Stores::of(&system).await?, before, "{arguments:?} wrote");
     }
     let report = salvage(&system, &["once", "--dry-run", "--json"])?.ended_with(0)?.json()?;
     check_shape(&report);

@@ -52,9 +52,10 @@ use salvage_core::source::SourceName;
 use salvage_tests::example::{Deck, Jobs, SlideJob};
 use salvage_tests::rival::{Moment, Rivalled};
 use salvage_tests::services::fresh_prefix;
+use salvage_tests::stores::Stores;
 use salvage_tests::system::{System, job, story};
 
-use crate::judging_world::{OTHER, QUEUES, Stores, at, entry, epochs};
+use crate::judging_world::{OTHER, QUEUES, at, entry, epochs};
 
 /// What a lease is asked for when a test wants to hear why it is refused.
 const MINUTE: Duration = Duration::from_secs(60);
@@ -135,7 +136,7 @@ impl Untouched {
         let acts = "SELECT 'intent ' || i::text FROM salvage.intents AS i WHERE NOT i.withdrawn UNION ALL \
              SELECT 'act ' || l::text FROM salvage.ledger AS l WHERE l.outcome = 'applied' ORDER BY 1";
         let acts = sqlx::query_scalar(acts).fetch_all(system.db.pool()).await.context("listing acts")?;
-        Ok(Self { application: Stores::of_application(system).await?, acts })
+        Ok(Self { application: Stores::of(system).await?.of_the_application(), acts })
     }
 }
 
@@ -170,13 +171,13 @@ impl<B: AsyncFn() -> Result<()>, E: AsyncFn() -> Result<()>> Fault<B, E> {
     pub(crate) async fn check(&self, world: &World) -> Result<()> {
         let system = &world.system;
         let began = epochs(system).await?;
-        let (before, whole) = (Untouched::of(system).await?, Stores::whole(system).await?);
+        let (before, whole) = (Untouched::of(system).await?, Stores::of(system).await?);
 
         (self.begin)().await.context("beginning")?;
         let plan = system.plan().await?;
         (self.end)().await.context("ending")?;
         self.check_doubt(&plan);
-        assert_eq!(Stores::whole(system).await?, whole, "a plan wrote something");
+        assert_eq!(Stores::of(system).await?, whole, "a plan wrote something");
 
         (self.begin)().await.context("beginning again")?;
         let report = system.pass().await?;

@@ -9,10 +9,11 @@ use salvage_core::report::LeaseState;
 use salvage_core::sighting::{Doubt, QueueFailure};
 use salvage_tests::rival::{Moment, Rivalled, once_at};
 use salvage_tests::services::{Redis, until};
+use salvage_tests::stores::Stores;
 use salvage_tests::system::{job, story};
 
 use crate::faults::{Untouched, World};
-use crate::judging_world::{Stores, epochs};
+use crate::judging_world::epochs;
 
 /// Longest wait for a server to be as it should be.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -29,7 +30,7 @@ async fn check(
     let system = &world.system;
     let refusal = QueueFailure::WritesRefused { code: code.to_owned() };
     let began = epochs(system).await?;
-    let (before, whole) = (Untouched::of(system).await?, Stores::whole(system).await?);
+    let (before, whole) = (Untouched::of(system).await?, Stores::of(system).await?);
 
     begin().await.context("beginning")?;
     let plan = system.plan().await?;
@@ -44,7 +45,7 @@ async fn check(
         assert_eq!(job(&plan, "lost").sighting.why, Some(Doubt::Redis(refusal.clone()).to_string()));
     }
     assert_eq!((report.pass.lease, lease), (LeaseState::Unreachable, Err(refusal.clone())));
-    assert_eq!(Stores::whole(system).await?, whole, "without a lease nothing is written at all");
+    assert_eq!(Stores::of(system).await?, whole, "without a lease nothing is written at all");
 
     // The nonce cannot be written, so no absence would be proven for long.
     let rival = once_at(Moment::BeforeFirstLook, &begin);

@@ -12,12 +12,12 @@ use salvage_tests::example::{
 };
 use salvage_tests::rival::Moment;
 use salvage_tests::services::Redis;
+use salvage_tests::stores::Stores;
 use salvage_tests::system::{System, job, source, story};
 use serde_json::json;
 
 use crate::judging_world::{
-    Call, OTHER, QUEUE, QUEUES, Stores, Watched, against, at, entry, listed, many_stale, running, running_on,
-    sql,
+    Call, OTHER, QUEUE, QUEUES, Watched, against, at, entry, listed, many_stale, running, running_on, sql,
 };
 
 /// How often Redis ran a command since CONFIG RESETSTAT.
@@ -86,13 +86,13 @@ async fn an_unreadable_queue_hides_only_what_is_not_found_in_the_other() -> Resu
     entry(&system, OTHER, State::Waiting, "slide-s1", "{}").await?;
     let broken = system.key(QUEUE, "delayed");
     system.redis::<()>(&["SET", &broken, "something else"]).await?;
-    let before = Stores::of_application(&system).await?;
+    let before = Stores::of(&system).await?.of_the_application();
     let report = system.pass().await?;
     assert_eq!(story(&report, "s1"), "scheduled", "{report:#?}");
     assert_eq!(story(&report, "s2"), "unknown none -");
     let why = job(&report, "s2").sighting.why.as_deref().unwrap_or_default();
     assert!(why.contains(&broken) && why.contains(QUEUE), "{why}");
-    assert_eq!(Stores::of_application(&system).await?, before);
+    assert_eq!(Stores::of(&system).await?.of_the_application(), before);
     assert!(!report.judged_nothing());
     Ok(())
 }
@@ -106,13 +106,13 @@ async fn a_mistyped_prefix_is_named_and_leads_to_no_act() -> Result<()> {
     Deck::generating("d1").insert(system.db.pool()).await?;
     SlideJob::queued("s1").stale().of("d1").insert(system.db.pool()).await?;
     for _ in 0..2 {
-        let before = Stores::of_application(&system).await?;
+        let before = Stores::of(&system).await?.of_the_application();
         let report = system.pass().await?;
         assert_eq!(story(&report, "s1"), "unknown none -", "{report:#?}");
         let why = job(&report, "s1").sighting.why.clone().unwrap_or_default();
         assert!(why.contains(QUEUE) && why.contains(&system.prefix), "{why}");
         assert!(report.judged_nothing());
-        assert_eq!(Stores::of_application(&system).await?, before);
+        assert_eq!(Stores::of(&system).await?.of_the_application(), before);
         system.age_epochs().await?;
     }
     let keys: Vec<String> = system.redis(&["KEYS", &format!("{}:*", system.prefix)]).await?;
@@ -185,11 +185,11 @@ async fn rows_of_a_type_that_nobody_declares_are_counted_and_never_touched() -> 
 async fn a_row_from_the_future_is_counted_as_clock_skew_and_left_alone() -> Result<()> {
     let system = running().await?;
     SlideJob::processing("s1").updated_ago(-50 * 60).insert(system.db.pool()).await?;
-    let before = Stores::of_application(&system).await?;
+    let before = Stores::of(&system).await?.of_the_application();
     let report = system.pass().await?;
     let counts = source(&report, "slides/generation");
     assert_eq!((counts.live, counts.clock_skew, counts.candidates), (1, 1, 0), "{report:#?}");
-    assert_eq!(Stores::of_application(&system).await?, before);
+    assert_eq!(Stores::of(&system).await?.of_the_application(), before);
     Ok(())
 }
 

@@ -9,13 +9,13 @@ use salvage_core::snapshot::State;
 use salvage_tests::example::{Deck, Jobs, SlideJob};
 use salvage_tests::rival::Moment;
 use salvage_tests::services::{Redis, RedisOptions};
+use salvage_tests::stores::{Stores, tables};
 use salvage_tests::system::{System, job, source, story};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use crate::judging_world::{
-    Mark, OTHER, QUEUE, QUEUES, Stores, Watched, against, at, entry, epochs, many_stale, rows, running,
-    running_on, sql,
+    Mark, OTHER, QUEUE, QUEUES, Watched, against, at, entry, epochs, many_stale, running, running_on, sql,
 };
 
 /// A generating deck `d1` and stale QUEUED jobs of it.
@@ -38,7 +38,7 @@ async fn on_first_contact_three_hundred_orphans_wait_until_the_operator_accepts(
     many_stale(&system, 300).await?;
     SlideJob::queued("there").stale().of("d1").insert(system.db.pool()).await?;
     entry(&system, OTHER, State::Waiting, "slide-there", "{}").await?;
-    let before = Stores::of_application(&system).await?;
+    let before = Stores::of(&system).await?.of_the_application();
     for _ in 0..2 {
         let report = system.pass().await?;
         let counts = source(&report, "slides/generation");
@@ -47,7 +47,7 @@ async fn on_first_contact_three_hundred_orphans_wait_until_the_operator_accepts(
         assert!(
             report.jobs.iter().all(|job| job.outcome.as_ref().is_some_and(|it| it.kind == "before-epoch"))
         );
-        assert_eq!(Stores::of_application(&system).await?, before);
+        assert_eq!(Stores::of(&system).await?.of_the_application(), before);
     }
     accept::queues(&system.host, &system.settings, &[], "operator").await?;
     let mut requeued = 0;
@@ -78,7 +78,7 @@ async fn a_redis_that_came_back_empty_leads_to_no_act() -> Result<()> {
     let system = running_on(&redis.url()).await?;
     Deck::generating("d1").insert(system.db.pool()).await?;
     many_stale(&system, 400).await?;
-    let before = rows(&system, &["public"]).await?;
+    let before = tables(system.db.pool(), &["public"]).await?;
     redis.restart_empty()?;
     let bullmq = system.bullmq().await?;
     for queue in QUEUES {
@@ -94,7 +94,7 @@ async fn a_redis_that_came_back_empty_leads_to_no_act() -> Result<()> {
         let why = job(&report, "s1").outcome.as_ref().and_then(|outcome| outcome.why.clone());
         assert!(why.unwrap_or_default().contains("salvage accept"));
     }
-    assert_eq!(rows(&system, &["public"]).await?, before);
+    assert_eq!(tables(system.db.pool(), &["public"]).await?, before);
     assert_eq!(redis.command(&["KEYS", &format!("{}:*:delayed", system.prefix)])?, "");
     bullmq.close().await
 }
@@ -252,14 +252,14 @@ async fn a_nonce_that_did_not_arrive_or_arrived_untold_ends_no_epoch() -> Result
     let system = running().await?;
     let began = epochs(&system).await?;
     lost(&system, &["s1"]).await?;
-    let before = Stores::of_application(&system).await?;
+    let before = Stores::of(&system).await?.of_the_application();
     let watched = Watched::new(&system.host);
     for fate in [Mark::NotDone, Mark::NotDone, Mark::Done, Mark::Done, Mark::NotDone] {
         watched.queues.failing_marks.set(Some(fate));
         let report = system.run(&watched, Mode::Act).await?;
         assert_eq!(report.jobs.len(), 1);
         assert_eq!(job(&report, "s1").sighting.kind, "unknown", "{fate:?}: {report:#?}");
-        assert_eq!(Stores::of_application(&system).await?, before, "{fate:?}");
+        assert_eq!(Stores::of(&system).await?.of_the_application(), before, "{fate:?}");
         assert_eq!(epochs(&system).await?, began, "{fate:?}");
     }
     let report = system.pass().await?;
@@ -309,14 +309,14 @@ async fn another_applications_redis_leads_to_no_act_until_one_job_of_the_source_
     system.age_epochs().await?;
     SlideJob::completed("s0").insert(system.db.pool()).await?;
     lost(&system, &["s1"]).await?;
-    let before = Stores::of_application(&system).await?;
+    let before = Stores::of(&system).await?.of_the_application();
     for _ in 0..3 {
         let report = system.pass().await?;
         assert_eq!(story(&report, "s1"), "absent requeue before-epoch", "{report:#?}");
         let why =
             job(&report, "s1").outcome.as_ref().and_then(|outcome| outcome.why.clone()).unwrap_or_default();
         assert!(why.contains("no job of this source was ever seen"), "{why}");
-        assert_eq!(Stores::of_application(&system).await?, before);
+        assert_eq!(Stores::of(&system).await?.of_the_application(), before);
     }
 
     let by_payload = "{\"jobId\":\"s0\"}";

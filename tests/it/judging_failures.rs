@@ -11,11 +11,10 @@ use salvage_core::snapshot::State;
 use salvage_tests::example::{Deck, Jobs, SlideJob};
 use salvage_tests::rival::{Moment, Rival};
 use salvage_tests::services::{Redis, RedisOptions, until};
+use salvage_tests::stores::{Stores, tables};
 use salvage_tests::system::{System, job, source, story};
 
-use crate::judging_world::{
-    OTHER, QUEUE, Stores, Watched, against, entry, epochs, rows, running, running_on,
-};
+use crate::judging_world::{OTHER, QUEUE, Watched, against, entry, epochs, running, running_on};
 
 /// Two stale jobs of one deck: `lost` is in no queue, `found` is in the second one.
 async fn lost_and_found(system: &System) -> Result<()> {
@@ -47,10 +46,10 @@ async fn one_key_of_a_wrong_type_makes_what_is_not_found_elsewhere_unknown() -> 
     for state in State::ALL {
         let key = system.key(QUEUE, state.key());
         system.redis::<()>(&["SET", &key, "something else"]).await?;
-        let whole = Stores::whole(&system).await?;
-        let before = Stores::of_application(&system).await?;
+        let whole = Stores::of(&system).await?;
+        let before = Stores::of(&system).await?.of_the_application();
         for report in [system.plan().await?, {
-            assert_eq!(Stores::whole(&system).await?, whole);
+            assert_eq!(Stores::of(&system).await?, whole);
             system.pass().await?
         }] {
             assert_eq!(story(&report, "lost"), "unknown none -", "{state}: {report:#?}");
@@ -59,7 +58,7 @@ async fn one_key_of_a_wrong_type_makes_what_is_not_found_elsewhere_unknown() -> 
             assert!(why.contains(&key) && why.contains("WRONGTYPE"), "{why}");
             assert!(!report.judged_nothing());
         }
-        assert_eq!(Stores::of_application(&system).await?, before, "{state}");
+        assert_eq!(Stores::of(&system).await?.of_the_application(), before, "{state}");
         system.redis::<()>(&["DEL", &key]).await?;
     }
     let report = system.pass().await?;
@@ -77,7 +76,7 @@ async fn a_closed_port_makes_everything_unknown_and_writes_nothing() -> Result<(
     let mut redis = Redis::start()?;
     let system = running_on(&redis.url()).await?;
     lost_and_found(&system).await?;
-    let before = rows(&system, &["public", "salvage"]).await?;
+    let before = tables(system.db.pool(), &["public", "salvage"]).await?;
     redis.kill()?;
     let report = system.plan().await?;
     for id in ["lost", "found"] {
@@ -87,7 +86,7 @@ async fn a_closed_port_makes_everything_unknown_and_writes_nothing() -> Result<(
     assert_eq!((report.pass.lease, report.pass.scan_ran), (LeaseState::NotTaken, false));
     let report = system.pass().await?;
     assert_eq!((report.pass.lease, report.jobs.len()), (LeaseState::Unreachable, 0));
-    assert_eq!(rows(&system, &["public", "salvage"]).await?, before);
+    assert_eq!(tables(system.db.pool(), &["public", "salvage"]).await?, before);
     Ok(())
 }
 
@@ -100,7 +99,7 @@ async fn a_redis_that_dies_in_mid_pass_changes_no_row() -> Result<()> {
     lost_and_found(&system).await?;
     // A payload to be read, in the queue where `lost` may be.
     entry(&system, QUEUE, State::Waiting, "old", "{\"jobId\":\"somebody\"}").await?;
-    let (before, began) = (rows(&system, &["public"]).await?, epochs(&system).await?);
+    let (before, began) = (tables(system.db.pool(), &["public"]).await?, epochs(&system).await?);
     let moments = [Moment::BeforeFirstLook, Moment::AfterLook(1), Moment::Settling, Moment::AfterLook(2)];
     // Once more without the payload: then what the job left behind is the first to be asked for, and is not told.
     for (round, moment) in moments.into_iter().chain([Moment::AfterLook(2)]).enumerate() {
@@ -117,7 +116,7 @@ async fn a_redis_that_dies_in_mid_pass_changes_no_row() -> Result<()> {
         assert_eq!(job(&report, "lost").sighting.kind, "unknown", "{moment:?}: {report:#?}");
         let counts = source(&report, "slides/generation");
         assert_eq!((counts.requeued, counts.failed, counts.absent), (0, 0, 0), "{moment:?}: {report:#?}");
-        assert_eq!(rows(&system, &["public"]).await?, before, "{moment:?}");
+        assert_eq!(tables(system.db.pool(), &["public"]).await?, before, "{moment:?}");
         redis.borrow_mut().start_again()?;
         // Nobody could release it.
         redis.borrow().command(&["DEL", &format!("{}:lock", system.prefix)])?;
@@ -138,7 +137,7 @@ async fn a_redis_that_freezes_in_mid_pass_changes_no_row_and_ends_no_epoch() -> 
     lost_and_found(&system).await?;
     hurry(&mut system)?;
     entry(&system, QUEUE, State::Waiting, "old", "{\"jobId\":\"somebody\"}").await?;
-    let (before, began) = (Stores::of_application(&system).await?, epochs(&system).await?);
+    let (before, began) = (Stores::of(&system).await?.of_the_application(), epochs(&system).await?);
     for moment in [Moment::BeforeFirstLook, Moment::AfterLook(1), Moment::Settling, Moment::AfterLook(2)] {
         let rival: Rival<'_> = Box::new(|at| {
             if at == moment {
@@ -151,7 +150,7 @@ async fn a_redis_that_freezes_in_mid_pass_changes_no_row_and_ends_no_epoch() -> 
         assert!(started.elapsed() < Duration::from_secs(10), "{moment:?}");
         redis.borrow_mut().resume()?;
         assert_eq!(job(&report, "lost").sighting.kind, "unknown", "{moment:?}: {report:#?}");
-        assert_eq!(Stores::of_application(&system).await?, before, "{moment:?}");
+        assert_eq!(Stores::of(&system).await?.of_the_application(), before, "{moment:?}");
         // Its release was sent, or could not be.
         system.redis::<()>(&["DEL", &format!("{}:lock", system.prefix)]).await?;
     }
@@ -167,13 +166,13 @@ async fn a_scan_that_breaks_off_makes_what_it_had_not_found_unknown() -> Result<
     let system = running().await?;
     lost_and_found(&system).await?;
     entry(&system, QUEUE, State::Waiting, "old", "{\"jobId\":\"lost\"}").await?;
-    let before = Stores::of_application(&system).await?;
+    let before = Stores::of(&system).await?.of_the_application();
     let watched = Watched::new(&system.host);
     watched.queues.failing_payloads.set(true);
     let report = system.run(&watched, Mode::Act).await?;
     assert_eq!(story(&report, "lost"), "unknown none -", "{report:#?}");
     assert_eq!(story(&report, "found"), "scheduled", "it was found without");
-    assert_eq!(Stores::of_application(&system).await?, before);
+    assert_eq!(Stores::of(&system).await?.of_the_application(), before);
 
     watched.queues.failing_payloads.set(false);
     let report = system.run(&watched, Mode::Act).await?;
@@ -187,7 +186,7 @@ async fn a_redis_that_refuses_makes_everything_unknown() -> Result<()> {
     let redis = Redis::start_with(RedisOptions::default().set("--busy-reply-threshold", &["10"]))?;
     let system = running_on(&redis.url()).await?;
     lost_and_found(&system).await?;
-    let before = rows(&system, &["public", "salvage"]).await?;
+    let before = tables(system.db.pool(), &["public", "salvage"]).await?;
     for command in ["multi", "exec", "time", "info", "lrange", "zrange", "get", "exists", "hexists", "hget"] {
         redis.command(&["ACL", "SETUSER", "default", &format!("-{command}")])?;
         let report = system.plan().await?;
@@ -217,7 +216,7 @@ async fn a_redis_that_refuses_makes_everything_unknown() -> Result<()> {
     assert!(why.contains("slave"), "{why}");
     let report = system.pass().await?;
     assert_eq!(report.pass.lease, LeaseState::Unreachable, "READONLY is no lease");
-    assert_eq!(rows(&system, &["public", "salvage"]).await?, before);
+    assert_eq!(tables(system.db.pool(), &["public", "salvage"]).await?, before);
     Ok(())
 }
 

@@ -16,12 +16,13 @@ use salvage_core::source::{SourceName, Standing};
 use salvage_tests::example::{Deck, Jobs, NarrationJob, SlideExportJob, SlideJob, VideoExportJob, uuid};
 use salvage_tests::rival::{Moment, Rival};
 use salvage_tests::services::Redis;
+use salvage_tests::stores::Stores;
 use salvage_tests::system::{System, job, source, story};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use crate::judging_world::{
-    Call, OTHER, Overheard, QUEUE, Stores, Watched, against, entry, listed, many_stale, running, running_on,
+    Call, OTHER, Overheard, QUEUE, Watched, against, entry, listed, many_stale, running, running_on,
 };
 
 /// A generating deck `d1` and a stale QUEUED job `s1` of it.
@@ -45,11 +46,11 @@ async fn an_entry_under_an_old_id_is_found_by_its_payload() -> Result<()> {
     let bullmq = system.bullmq().await?;
     let id = bullmq.add(QUEUE, "generate", json!({ "jobId": "s1" }), json!({ "priority": 3 })).await?;
     assert_eq!(bullmq.state(QUEUE, &id).await?, "prioritized");
-    let before = Stores::of_application(&system).await?;
+    let before = Stores::of(&system).await?.of_the_application();
     let report = system.pass().await?;
     assert_eq!(source(&report, "slides/generation").scheduled, 1, "{report:#?}");
     assert!(report.pass.scan_ran && report.jobs.is_empty());
-    assert_eq!(Stores::of_application(&system).await?, before);
+    assert_eq!(Stores::of(&system).await?.of_the_application(), before);
     bullmq.close().await
 }
 
@@ -61,14 +62,14 @@ async fn an_entry_without_payload_leaves_its_queue_unknown_until_it_is_accepted(
     let bullmq = system.bullmq().await?;
     let id = bullmq.add(QUEUE, "generate", json!({ "jobId": "other" }), json!({ "priority": 3 })).await?;
     system.redis::<()>(&["DEL", &system.key(QUEUE, &id)]).await?;
-    let before = Stores::of_application(&system).await?;
+    let before = Stores::of(&system).await?.of_the_application();
     let report = system.pass().await?;
     assert_eq!(story(&report, "s1"), "unknown none -", "{report:#?}");
     let why = job(&report, "s1").sighting.why.clone().unwrap_or_default();
     for part in [format!("entry {id:?}"), QUEUE.to_owned(), format!("salvage accept --entry {QUEUE} {id}")] {
         assert!(why.contains(&part), "{part} in {why}");
     }
-    assert_eq!(Stores::of_application(&system).await?, before);
+    assert_eq!(Stores::of(&system).await?.of_the_application(), before);
 
     accept::entry(&system.host, QUEUE, &id, "operator").await?;
     let report = system.pass().await?;

@@ -85,55 +85,6 @@ pub(crate) async fn sql(system: &System, statement: &str) -> Result<()> {
     Ok(())
 }
 
-/// What the application keeps in both stores. Equal, if nobody wrote there in between.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Stores {
-    /// Rows by table, each with its last writer's transaction.
-    rows: BTreeMap<String, Vec<String>>,
-    /// Serialised values by key.
-    keys: BTreeMap<String, Vec<u8>>,
-}
-
-impl Stores {
-    /// The application's share, without what Salvage keeps for itself: its schema, its key in each queue, its lease.
-    pub(crate) async fn of_application(system: &System) -> Result<Self> {
-        let mut keys = keys(system).await?;
-        keys.retain(|key, _| !key.ends_with(":salvage:host") && !key.ends_with(":lock"));
-        Ok(Self { rows: rows(system, &["public"]).await?, keys })
-    }
-
-    /// All of both.
-    pub(crate) async fn whole(system: &System) -> Result<Self> {
-        Ok(Self { rows: rows(system, &["public", "salvage"]).await?, keys: keys(system).await? })
-    }
-}
-
-/// Every row of every table of these schemas.
-pub(crate) async fn rows(system: &System, schemas: &[&str]) -> Result<BTreeMap<String, Vec<String>>> {
-    let pool = system.db.pool();
-    let select =
-        "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname = ANY($1::text[])";
-    let tables: Vec<String> = sqlx::query_scalar(select).bind(schemas).fetch_all(pool).await?;
-    let mut rows = BTreeMap::new();
-    for table in tables {
-        let select = format!("SELECT t.xmin::text || ' ' || t::text FROM {table} AS t ORDER BY 1");
-        let found: Vec<String> = sqlx::query_scalar(AssertSqlSafe(select)).fetch_all(pool).await?;
-        rows.insert(table, found);
-    }
-    Ok(rows)
-}
-
-async fn keys(system: &System) -> Result<BTreeMap<String, Vec<u8>>> {
-    let found: Vec<String> = system.redis(&["KEYS", &format!("{}:*", system.prefix)]).await?;
-    let mut keys = BTreeMap::new();
-    for key in found {
-        // A lease or a lock may have run out meanwhile.
-        let value: Option<Vec<u8>> = system.redis(&["DUMP", &key]).await?;
-        keys.extend(value.map(|value| (key, value)));
-    }
-    Ok(keys)
-}
-
 /// The host against a rival.
 pub(crate) fn against<'t>(host: &'t Host, rival: Rival<'t>) -> Rivalled<'t> {
     Rivalled::new(host, rival)

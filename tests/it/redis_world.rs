@@ -14,6 +14,7 @@ use salvage_core::lease::Fence;
 use salvage_core::sighting::QueueFailure;
 use salvage_core::snapshot::{QueueReading, Snapshot};
 use salvage_tests::services::{fresh_prefix, redis_url};
+use salvage_tests::stores;
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -66,22 +67,11 @@ impl World {
         Ok(())
     }
 
-    /// Every key under the prefix with its serialised value: equal digests mean that nothing was written.
-    pub(crate) async fn digest(&self) -> Result<BTreeMap<String, Vec<u8>>> {
-        let keys: Vec<String> = self.command("KEYS @:*").await?;
-        let mut digest = BTreeMap::new();
-        for key in keys {
-            let is_hash = self.command::<String>(&format!("TYPE {key}")).await? == "hash";
-            let value = if is_hash {
-                // The fields of a serialised one may change their order by being read.
-                let fields: BTreeMap<String, String> = self.command(&format!("HGETALL {key}")).await?;
-                format!("{fields:?}").into_bytes()
-            } else {
-                redis::cmd("DUMP").arg(&key).query_async(&mut self.plain.clone()).await?
-            };
-            digest.insert(key, value);
-        }
-        Ok(digest)
+    /// Every key under the prefix with its value: equal digests mean that nothing was written. Without the times at which
+    /// they expire: a worker that lives renews its locks.
+    pub(crate) async fn digest(&self) -> Result<BTreeMap<String, String>> {
+        let keys = stores::keys(&self.plain, &self.prefix).await?;
+        Ok(keys.into_iter().map(|(key, content)| (key, content.value)).collect())
     }
 
     pub(crate) async fn snapshot(&self, queues: &[&str]) -> Result<Snapshot, QueueFailure> {

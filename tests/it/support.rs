@@ -6,6 +6,8 @@ use salvage_tests::example::{
     Deck, Jobs, NarrationJob, SlideExportJob, SlideJob, Video, VideoExportJob, VideoJob, uuid,
 };
 use salvage_tests::services::{Database, fresh_prefix, redis_url};
+use salvage_tests::stores::Stores;
+use salvage_tests::system::System;
 use serde_json::json;
 
 #[tokio::test]
@@ -35,6 +37,25 @@ async fn each_job_table_takes_its_rows() -> Result<()> {
     check::<NarrationJob>(&db, [uuid(1), uuid(2)]).await?;
     check::<SlideExportJob>(&db, ["e1".into(), "e2".into()]).await?;
     check::<VideoExportJob>(&db, ["1".into(), "2".into()]).await?;
+    Ok(())
+}
+
+/// A hash this large is a table, which Redis moves to its larger place a bucket at a time, whenever a field is read.
+#[tokio::test]
+async fn both_stores_are_as_they_were_when_they_were_only_read() -> Result<()> {
+    let system = System::fresh().await?;
+    let key = system.key("slide-generation", "slide-s1");
+    let long = "x".repeat(100);
+    for field in ["name", "data", "opts", "timestamp", "delay"] {
+        system.redis::<()>(&["HSET", &key, field, &long]).await?;
+    }
+    let before = Stores::of(&system).await?;
+    for _ in 0..8 {
+        system.redis::<String>(&["HGET", &key, "data"]).await?;
+    }
+    assert_eq!(Stores::of(&system).await?, before);
+    system.redis::<()>(&["HSET", &key, "delay", "0"]).await?;
+    assert_ne!(Stores::of(&system).await?, before);
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use salvage_tests::bullmq::{BULLMQ_4, BULLMQ_5, BULLMQ_5_0, BULLMQ_5_40, BULLMQ_6};
 use salvage_tests::example::{Jobs, NarrationJob, SlideExportJob, SlideJob, VideoExportJob, VideoJob, uuid};
 use salvage_tests::services::until;
+use salvage_tests::stores::Stores;
 use salvage_tests::system::System;
 use serde_json::{Value, json};
 
@@ -25,15 +26,11 @@ fn doomed() -> [(&'static str, &'static str, String, String, &'static str); 5] {
     ]
 }
 
-/// Every key of the queues with its serialised value, without those of the host.
-async fn digest(system: &System) -> Result<BTreeMap<String, Vec<u8>>> {
-    let keys: Vec<String> = system.redis(&["KEYS", &format!("{}:*", system.prefix)]).await?;
-    let mut digest = BTreeMap::new();
-    for key in keys.into_iter().filter(|key| !key.ends_with(":salvage:host") && !key.ends_with(":lock")) {
-        let value = system.redis(&["DUMP", &key]).await?;
-        digest.insert(key, value);
-    }
-    Ok(digest)
+/// Without the locks: a worker that lives renews its own.
+async fn of_the_application(system: &System) -> Result<Stores> {
+    let mut stores = Stores::of(system).await?.of_the_application();
+    stores.keys.retain(|key, _| !key.ends_with(":lock"));
+    Ok(stores)
 }
 
 /// Each in a process that dies with its job active, and until the locks have run out.
@@ -83,8 +80,7 @@ async fn entries_of_dead_workers_are_scheduled_counted_named_and_left_alone() ->
     VideoExportJob::processing("1").stale().insert(pool).await?;
     NarrationJob::processing(uuid(1)).stale().insert(pool).await?;
     NarrationJob::processing(uuid(2)).stale().insert(pool).await?;
-    let before =
-        (digest(&system).await?, SlideJob::read(pool, "s1").await?, NarrationJob::read(pool, uuid(1)).await?);
+    let before = of_the_application(&system).await?;
 
     let output = system.salvage(&["once", "--json"])?.env("SALVAGE_LOG__FORMAT", "json").output()?;
     let age_max_ms = u64::try_from(began.elapsed().as_millis())?;
@@ -121,8 +117,6 @@ async fn entries_of_dead_workers_are_scheduled_counted_named_and_left_alone() ->
     let expected: BTreeMap<_, _> = entries.into_iter().chain(others).map(|entry| (entry, 1)).collect();
     assert_eq!(named, expected, "{log}");
 
-    let after =
-        (digest(&system).await?, SlideJob::read(pool, "s1").await?, NarrationJob::read(pool, uuid(1)).await?);
-    assert_eq!(after, before);
+    assert_eq!(of_the_application(&system).await?, before);
     living.kill().await
 }

@@ -157,11 +157,17 @@ impl System {
         format!("{}:{queue}:{suffix}", self.prefix)
     }
 
+    /// A plain connection to Redis.
+    #[must_use]
+    pub fn connection(&self) -> MultiplexedConnection {
+        self.plain.clone()
+    }
+
     /// Runs one Redis command on a plain connection.
     pub async fn redis<T: redis::FromRedisValue>(&self, words: &[&str]) -> Result<T> {
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]);
-        command.query_async(&mut self.plain.clone()).await.with_context(|| words.join(" "))
+        command.query_async(&mut self.connection()).await.with_context(|| words.join(" "))
     }
 
     /// A real BullMQ (5.x) on the same queues.
