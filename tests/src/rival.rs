@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -334,12 +334,12 @@ impl Jobs for RivalledJobs<'_> {
     ) -> Result<Vec<LiveRow>, StoreFailure> {
         self.inner.live_rows(source, before, after, limit).await
     }
-    async fn live_among<'r>(
+    async fn are_live(
         &self,
         source: &ResolvedSource,
-        row_ids: Vec<Cow<'r, str>>,
-    ) -> Result<HashSet<Cow<'r, str>>, StoreFailure> {
-        self.inner.live_among(source, row_ids).await
+        row_ids: &[Cow<'_, str>],
+    ) -> Result<Vec<bool>, StoreFailure> {
+        self.inner.are_live(source, row_ids).await
     }
     async fn any_exists(&self, source: &ResolvedSource, row_ids: &[String]) -> Result<bool, StoreFailure> {
         self.inner.any_exists(source, row_ids).await

@@ -13,7 +13,8 @@ use proptest::test_runner::{Config, TestError, TestRunner};
 use crate::candidate::Candidate;
 use crate::fixtures::{candidate, queue, snapshot, source};
 use crate::lookup::Lookup;
-use crate::scan::{Entry, LiveRows, Scan};
+use crate::naming::Entry;
+use crate::scan::Scan;
 use crate::sighting::Sighting;
 use crate::snapshot::{IdsPage, QueueReading, Snapshot, State};
 use crate::source::{IdKind, ResolvedSource};
@@ -185,10 +186,12 @@ fn judge<'p>(
         lookup.see(name, state, &page);
     }
     let mut scan = Scan::new(lookup, &accepted);
-    let wanted = scan.queues();
+    let (wanted, naming) = (scan.queues(), scan.naming());
     for (name, state, page) in pages(snapshot, |name| wanted.contains(name)) {
         turn();
-        for entry in scan.entries(name, state, &page.ids, &LiveRows::new()) {
+        let is_clear = naming.named_by_rule(name, page.ids.iter()).is_clear;
+        for (id, _) in page.ids.iter().zip(is_clear).filter(|(_, is_clear)| !is_clear) {
+            let entry = Entry { queue: name.to_owned(), state, id: id.clone() };
             if scan.read(&entry, read(&entry)) {
                 scan.looked_again(&entry, is_listed(&entry));
             }

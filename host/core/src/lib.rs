@@ -5,7 +5,7 @@
 //! tests and in a simulation. Adapters turn what they read into these types once, at their edge.
 //!
 //! Read in this order: [`manifest`] (what a domain declares), [`candidate`] (rows that may need recovery), [`snapshot`]
-//! (what the queues said), [`lookup`] and [`scan`] (who is present), [`epoch`] (whether an absence may be believed),
+//! (what the queues said), [`naming`], [`lookup`] and [`scan`] (who is present), [`epoch`] (whether an absence may be believed),
 //! [`decision`] (what shall become of an orphan), [`storm`], [`parking`] and [`backlog`] (what has to wait), [`stages`] (how
 //! many at once), [`act`] (the one write), [`report`].
 
@@ -28,6 +28,7 @@ pub mod lease;
 pub mod ledger;
 pub mod lookup;
 pub mod manifest;
+pub mod naming;
 pub mod outcome;
 pub mod parking;
 pub mod payload;

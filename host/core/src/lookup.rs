@@ -6,50 +6,14 @@
 //!
 //! The ids pass by a page at a time and are not kept: what this takes grows with the candidates, not with the queues.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use crate::candidate::Candidate;
-use crate::manifest::QueueRule;
+use crate::naming::Naming;
 use crate::sighting::Sighting;
 use crate::snapshot::{Flaw, IdsPage, State};
 use crate::source::ResolvedSource;
-
-/// The rules under which a queue's entries may belong to sources: (index of the source, its rule).
-pub type RulesByQueue<'a> = BTreeMap<&'a str, Vec<(usize, &'a QueueRule)>>;
-
-/// All queues of `sources`, each with the rules that apply to it; a queue that two domains share is there once.
-#[must_use]
-pub fn rules_by_queue(sources: &[ResolvedSource]) -> RulesByQueue<'_> {
-    let mut rules = RulesByQueue::new();
-    for (index, source) in sources.iter().enumerate() {
-        for rule in &source.declared.queues {
-            rules.entry(rule.name.as_str()).or_default().push((index, rule));
-        }
-    }
-    rules
-}
-
-/// Finds a candidate's position by its source and its row id.
-#[derive(Debug)]
-pub struct CandidateIndex<'a>(Vec<HashMap<&'a str, usize>>);
-
-impl<'a> CandidateIndex<'a> {
-    /// Indexes `candidates`; their ids are unique within a source.
-    #[must_use]
-    pub fn new(sources: usize, candidates: &'a [Candidate]) -> Self {
-        let mut by_source = vec![HashMap::new(); sources];
-        for (position, candidate) in candidates.iter().enumerate() {
-            by_source[candidate.source].insert(candidate.token.id.as_str(), position);
-        }
-        Self(by_source)
-    }
-
-    /// The candidate with that row id, in the column's form.
-    #[must_use]
-    pub fn get(&self, source: usize, row_id: &str) -> Option<usize> {
-        self.0[source].get(row_id).copied()
-    }
-}
 
 /// Row ids kept per source and queue as a sample of whose jobs a queue holds (see `epoch`, corroboration).
 pub const SAMPLE_MAX: usize = 50;
@@ -60,10 +24,7 @@ pub type Sample = BTreeMap<String, BTreeSet<String>>;
 /// A direct look-up under way: it is fed the snapshot's ids, a page at a time, and keeps only what concerns candidates.
 #[derive(Debug)]
 pub struct Lookup<'a> {
-    pub(crate) sources: &'a [ResolvedSource],
-    pub(crate) candidates: &'a [Candidate],
-    pub(crate) index: CandidateIndex<'a>,
-    pub(crate) rules: RulesByQueue<'a>,
+    pub(crate) naming: Rc<Naming<'a>>,
     /// One per candidate; `None` where it is unresolved.
     pub(crate) sightings: Vec<Option<Sighting>>,
     unresolved: usize,
@@ -78,10 +39,7 @@ impl<'a> Lookup<'a> {
     #[must_use]
     pub fn new(sources: &'a [ResolvedSource], candidates: &'a [Candidate]) -> Self {
         Self {
-            sources,
-            candidates,
-            index: CandidateIndex::new(sources.len(), candidates),
-            rules: rules_by_queue(sources),
+            naming: Rc::new(Naming::new(sources, candidates)),
             sightings: vec![None; candidates.len()],
             unresolved: candidates.len(),
             flaws: BTreeMap::new(),
@@ -92,15 +50,17 @@ impl<'a> Lookup<'a> {
     /// Takes in a page of a queue's ids. What lists a candidate counts, whatever flaw the page has.
     pub fn see(&mut self, queue: &str, state: State, page: &IdsPage<'_>) {
         page.flaw.iter().for_each(|flaw| self.flaw(queue, flaw));
-        let Some(rules) = self.rules.get(queue).cloned() else { return };
-        for (source, rule) in rules {
+        let naming = Rc::clone(&self.naming);
+        let Some(rules) = naming.rules.get(queue) else { return };
+        for &(source, rule) in rules {
             let mut sample = self.by_rule[source].remove(queue).unwrap_or_default();
             for entry_id in page.ids.iter() {
                 let text = rule.job_id.extract(entry_id);
-                let Some(row_id) = text.and_then(|text| self.sources[source].id_kind.canonical(text)) else {
+                let Some(row_id) = text.and_then(|text| naming.sources[source].id_kind.canonical(text))
+                else {
                     continue;
                 };
-                if let Some(position) = self.index.get(source, &row_id) {
+                if let Some(position) = naming.candidate(source, &row_id) {
                     self.found(position, queue, state);
                 }
                 if sample.len() < SAMPLE_MAX {
@@ -130,7 +90,7 @@ impl<'a> Lookup<'a> {
     pub fn queues(&self) -> BTreeSet<String> {
         let sources: BTreeSet<usize> =
             self.unresolved_candidates().map(|(_, candidate)| candidate.source).collect();
-        let rules = sources.into_iter().flat_map(|source| &self.sources[source].declared.queues);
+        let rules = sources.into_iter().flat_map(|source| &self.naming.sources[source].declared.queues);
         rules.map(|rule| rule.name.clone()).collect()
     }
 
@@ -138,15 +98,18 @@ impl<'a> Lookup<'a> {
     #[must_use]
     pub fn unresolved_in(&self, queue: &str) -> Vec<(usize, String)> {
         let entry = |(position, candidate): (usize, &Candidate)| {
-            let rule =
-                self.sources[candidate.source].declared.queues.iter().find(|rule| rule.name == queue)?;
+            let rule = self.naming.sources[candidate.source]
+                .declared
+                .queues
+                .iter()
+                .find(|rule| rule.name == queue)?;
             Some((position, rule.job_id.render(&candidate.token.id)))
         };
         self.unresolved_candidates().filter_map(entry).collect()
     }
 
     fn unresolved_candidates(&self) -> impl Iterator<Item = (usize, &'a Candidate)> {
-        let all = self.sightings.iter().zip(self.candidates).enumerate();
+        let all = self.sightings.iter().zip(self.naming.candidates).enumerate();
         all.filter(|(_, (sighting, _))| sighting.is_none())
             .map(|(position, (_, candidate))| (position, candidate))
     }
@@ -154,7 +117,7 @@ impl<'a> Lookup<'a> {
     /// Row ids that entries name by a current rule, per source: at most [`SAMPLE_MAX`] of each queue.
     #[must_use]
     pub fn take_sample(&mut self) -> Vec<Sample> {
-        std::mem::replace(&mut self.by_rule, vec![Sample::new(); self.sources.len()])
+        std::mem::replace(&mut self.by_rule, vec![Sample::new(); self.naming.sources.len()])
     }
 
     /// Takes in that a candidate, by its position, is in a queue. Where it was found first is what counts.

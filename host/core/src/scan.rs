@@ -10,8 +10,8 @@
 //! | payload not JSON | unreadable | the same |
 //! | JSON without the source's key | foreign | readable, and not this job |
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use serde::Serialize;
 use serde_json::{Map, Number, Value};
@@ -19,9 +19,10 @@ use serde_json::{Map, Number, Value};
 use crate::candidate::Candidate;
 use crate::lookup::{Lookup, SAMPLE_MAX, Sample};
 use crate::manifest::QueueRule;
+use crate::naming::{Entry, Naming};
 use crate::payload::wanted_keys;
 use crate::sighting::{Doubt, EntryFault, QueueFailure, Residue, Sighting};
-use crate::snapshot::{Flaw, Snapshot, State};
+use crate::snapshot::{Flaw, Snapshot};
 use crate::source::ResolvedSource;
 
 /// What a scan saw, for the report and the ledger.
@@ -48,20 +49,6 @@ pub struct Unreadable {
     pub fault: EntryFault,
 }
 
-/// One entry to read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// Its queue.
-    pub queue: String,
-    /// Where the snapshot saw it.
-    pub state: State,
-    /// Its id.
-    pub id: String,
-}
-
-/// Row ids of live rows, by the index of their source.
-pub type LiveRows<'i> = BTreeMap<usize, HashSet<Cow<'i, str>>>;
-
 /// A scan under way.
 #[derive(Debug)]
 pub struct Scan<'a> {
@@ -77,7 +64,7 @@ impl<'a> Scan<'a> {
     #[must_use]
     pub fn new(lookup: Lookup<'a>, accepted: &'a BTreeSet<(String, String)>) -> Self {
         Self {
-            named: vec![BTreeMap::new(); lookup.sources.len()],
+            named: vec![BTreeMap::new(); lookup.naming.sources.len()],
             lookup,
             accepted,
             unreadable: BTreeMap::new(),
@@ -102,61 +89,10 @@ impl<'a> Scan<'a> {
         self.lookup.flaw(queue, flaw);
     }
 
-    /// The row ids that entries of a queue name by a current rule, per source: those that are live rows of that source
-    /// need no payload. Candidates are left out: they were read as live rows, and who is named here has been found.
+    /// Whose the entries are by their ids, to find out which payloads must be read.
     #[must_use]
-    pub fn named_by_rule<'i>(
-        &self,
-        queue: &str,
-        entry_ids: impl IntoIterator<Item = &'i String>,
-    ) -> BTreeMap<usize, Vec<Cow<'i, str>>> {
-        let mut by_source: BTreeMap<usize, Vec<Cow<'i, str>>> = BTreeMap::new();
-        for entry_id in entry_ids {
-            for (source, row_id) in self.rows_by_rule(queue, entry_id) {
-                if !self.is_candidate(source, &row_id) {
-                    by_source.entry(source).or_default().push(row_id);
-                }
-            }
-        }
-        by_source
-    }
-
-    /// Those entries of a queue whose payload must be read, in their order. `live` holds those ids from
-    /// [`Self::named_by_rule`] that are live rows.
-    #[must_use]
-    pub fn entries(
-        &self,
-        queue: &str,
-        state: State,
-        entry_ids: &[String],
-        live: &LiveRows<'_>,
-    ) -> Vec<Entry> {
-        let is_known = |source: usize, row_id: &str| {
-            self.is_candidate(source, row_id) || live.get(&source).is_some_and(|rows| rows.contains(row_id))
-        };
-        entry_ids
-            .iter()
-            .filter(|id| !self.rows_by_rule(queue, id).any(|(source, row_id)| is_known(source, &row_id)))
-            .map(|id| Entry { queue: queue.to_owned(), state, id: id.clone() })
-            .collect()
-    }
-
-    /// The rows that an entry's id names beyond doubt. An id of digits alone names none: BullMQ counts such ids out itself
-    /// to jobs without an id of their own, so under the rule `{id}` it may be any job's.
-    fn rows_by_rule<'i>(
-        &self,
-        queue: &str,
-        entry_id: &'i str,
-    ) -> impl Iterator<Item = (usize, Cow<'i, str>)> {
-        let rules = self.lookup.rules.get(queue).filter(|_| !is_counted(entry_id)).into_iter().flatten();
-        rules.filter_map(move |&(source, rule)| {
-            let text = rule.job_id.extract(entry_id)?;
-            Some((source, self.lookup.sources[source].id_kind.canonical(text)?))
-        })
-    }
-
-    fn is_candidate(&self, source: usize, row_id: &str) -> bool {
-        self.lookup.index.get(source, row_id).is_some()
+    pub fn naming(&self) -> Rc<Naming<'a>> {
+        Rc::clone(&self.lookup.naming)
     }
 
     /// Takes in one payload. Returns whether the entry must be looked for again, because its payload was gone.
@@ -164,7 +100,7 @@ impl<'a> Scan<'a> {
     pub fn read(&mut self, entry: &Entry, payload: Option<&str>) -> bool {
         self.counts.read += 1;
         let Some(payload) = payload else { return true };
-        let rules = self.lookup.rules.get(entry.queue.as_str()).into_iter().flatten();
+        let rules = self.lookup.naming.rules.get(entry.queue.as_str()).into_iter().flatten();
         let wanted: Vec<&str> = rules.map(|(_, rule)| rule.payload_key.as_str()).collect();
         match wanted_keys(payload, &wanted) {
             Some(payload) => self.matched(entry, &payload),
@@ -183,12 +119,14 @@ impl<'a> Scan<'a> {
     }
 
     fn matched(&mut self, entry: &Entry, payload: &Map<String, Value>) {
-        let rules = self.lookup.rules.get(entry.queue.as_str()).cloned().unwrap_or_default();
+        let rules = self.lookup.naming.rules.get(entry.queue.as_str()).cloned().unwrap_or_default();
         let mut is_foreign = true;
         for (source, rule) in rules {
-            let Some(row_id) = named_row(payload, &self.lookup.sources[source], rule) else { continue };
+            let Some(row_id) = named_row(payload, &self.lookup.naming.sources[source], rule) else {
+                continue;
+            };
             is_foreign = false;
-            if let Some(position) = self.lookup.index.get(source, &row_id) {
+            if let Some(position) = self.lookup.naming.candidate(source, &row_id) {
                 self.lookup.found(position, &entry.queue, entry.state);
             }
             if self.named[source].len() < SAMPLE_MAX {
@@ -219,7 +157,7 @@ impl<'a> Scan<'a> {
             Some(why) => Sighting::Unknown { why },
             None => Sighting::Absent { residue: Residue::None },
         };
-        let sightings = seen.into_iter().zip(self.lookup.candidates);
+        let sightings = seen.into_iter().zip(self.lookup.naming.candidates);
         let sightings =
             sightings.map(|(seen, candidate)| seen.unwrap_or_else(|| unseen(candidate))).collect();
         self.verdict(sightings)
@@ -252,7 +190,7 @@ impl<'a> Scan<'a> {
         if let Some(failure) = snapshot.server_fault() {
             return Some(Doubt::Redis(failure));
         }
-        self.lookup.sources[candidate.source].declared.queues.iter().find_map(|rule| {
+        self.lookup.naming.sources[candidate.source].declared.queues.iter().find_map(|rule| {
             let queue = rule.name.clone();
             let unread = |found| QueueFailure::UnexpectedReply { command: "MULTI", found };
             let Some(reading) = snapshot.queues.get(&queue) else {
@@ -270,12 +208,6 @@ impl<'a> Scan<'a> {
             Some(Doubt::Entry { queue, entry_id: entry.clone(), fault: *fault })
         })
     }
-}
-
-/// Whether BullMQ may have counted this id out itself.
-#[must_use]
-pub fn is_counted(entry_id: &str) -> bool {
-    entry_id.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// The row id a payload names under a source's key, in the column's form. A JSON number names the row of its text, as
@@ -329,9 +261,12 @@ pub fn all_unknown(candidates: &[Candidate], failure: &QueueFailure) -> Vec<Sigh
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
+
     use super::*;
     use crate::fixtures::{candidate, queue, seen, snapshot, source};
-    use crate::snapshot::{IdsPage, QueueReading};
+    use crate::naming::{Named, NamedRows};
+    use crate::snapshot::{IdsPage, QueueReading, State};
     use crate::source::IdKind;
 
     /// A small world: sources, candidates, queues, and what each payload holds.
@@ -344,7 +279,8 @@ mod tests {
         /// Listed without a hash at the second look.
         still_listed: Vec<&'static str>,
         accepted: BTreeSet<(String, String)>,
-        live: LiveRows<'static>,
+        /// Rows of the source that are live, beside the candidates.
+        live: Vec<&'static str>,
     }
 
     impl World {
@@ -357,7 +293,7 @@ mod tests {
                 payloads: vec![],
                 still_listed: vec![],
                 accepted: BTreeSet::new(),
-                live: LiveRows::new(),
+                live: vec![],
             }
         }
 
@@ -366,14 +302,26 @@ mod tests {
             self
         }
 
+        /// The entries whose payload must be read.
+        fn unclear(&self, naming: &Naming<'_>, queue: &str, reading: &QueueReading) -> Vec<Entry> {
+            let Named { mut is_clear, rows } = naming.named_by_rule(queue, reading.ids.values().flatten());
+            for NamedRows { ids, entries } in rows.into_values() {
+                let live = ids.iter().zip(entries).filter(|(id, _)| self.live.contains(&id.as_ref()));
+                live.for_each(|(_, entry)| is_clear[entry] = true);
+            }
+            let entries = reading.entries().zip(is_clear).filter(|(_, is_clear)| !is_clear);
+            entries
+                .map(|((state, id), _)| Entry { queue: queue.to_owned(), state, id: id.to_owned() })
+                .collect()
+        }
+
         fn judged(&self) -> Verdict {
             let lookup = seen(&self.sources, &self.candidates, &self.snapshot);
             let mut scan = Scan::new(lookup, &self.accepted);
+            let naming = scan.naming();
             for queue in scan.queues() {
                 let Some(reading) = self.snapshot.queues.get(&queue) else { continue };
-                let entries =
-                    reading.ids.iter().flat_map(|(state, ids)| scan.entries(&queue, *state, ids, &self.live));
-                for entry in entries.collect::<Vec<_>>() {
+                for entry in self.unclear(&naming, &queue, reading) {
                     let payload = self.payloads.iter().find(|(of, id, _)| *of == queue && *id == entry.id);
                     if scan.read(&entry, payload.map(|(.., data)| *data)) {
                         scan.looked_again(&entry, self.still_listed.contains(&entry.id.as_str()));
@@ -441,7 +389,7 @@ mod tests {
     #[test]
     fn the_entry_of_a_live_row_needs_no_payload() {
         let mut world = World::new(vec![("a", queue(&[(State::Waiting, "slide-8")])), ("b", empty())]);
-        world.live.insert(0, HashSet::from(["8".into()]));
+        world.live = vec!["8"];
         world.check("absent");
         assert_eq!(world.judged().counts.read, 0);
     }
@@ -452,11 +400,11 @@ mod tests {
         let mut world = World::new(queues);
         world.candidates.push(candidate(0, "8"));
         let lookup = seen(&world.sources, &world.candidates, &world.snapshot);
-        let scan = Scan::new(lookup, &world.accepted);
+        let naming = Scan::new(lookup, &world.accepted).naming();
         let ids = ["slide-8", "slide-9", "42"].map(str::to_owned);
-        assert_eq!(scan.named_by_rule("a", &ids), BTreeMap::from([(0, vec![Cow::from("9")])]));
-        let read = scan.entries("a", State::Waiting, &ids, &LiveRows::new());
-        assert!(read.iter().map(|entry| entry.id.as_str()).eq(["slide-9", "42"]));
+        let asked = NamedRows { ids: vec![Cow::from("9")], entries: vec![1] };
+        let expected = Named { is_clear: vec![true, false, false], rows: BTreeMap::from([(0, asked)]) };
+        assert_eq!(naming.named_by_rule("a", &ids), expected);
     }
 
     #[test]
@@ -584,7 +532,7 @@ mod tests {
         );
         world.sources = vec![source("x", IdKind::Bigint, &[("a", "{id}")])];
         world.candidates = vec![candidate(0, "11")];
-        world.live.insert(0, HashSet::from(["1".into()]));
+        world.live = vec!["1"];
         world.check("scheduled a waiting");
     }
 

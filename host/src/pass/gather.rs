@@ -2,15 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures_util::future::{join_all, try_join};
 use jiff::Timestamp;
 use salvage_core::candidate::{self, Candidate, LiveRow, Sorted};
 use salvage_core::source::ResolvedSource;
+use tokio::sync::Semaphore;
 
 use super::Pass;
 use crate::ports::{Census, Handlers, Jobs, Outside, StoreFailure};
 
 /// Most candidates taken from one source in one pass. Reached, it is logged, and the rest waits for the next pass.
 const CANDIDATES_MAX: usize = 1_000_000;
+
+/// Questions about job tables under way at a time, each on a connection of its own: while PostgreSQL is busy with one, the
+/// rows of the other are taken in.
+const ASKED_AT_ONCE: usize = 2;
 
 /// What a pass read from PostgreSQL before it looked at any queue, and needs to its end.
 pub(crate) struct Gathered {
@@ -24,6 +30,17 @@ pub(crate) struct Gathered {
     pub(crate) odd: Vec<(usize, LiveRow, String)>,
     /// One per source the pass works on.
     pub(crate) census: Vec<Census>,
+}
+
+/// A source to be read.
+#[derive(Clone, Copy)]
+struct Read<'a> {
+    source: &'a ResolvedSource,
+    /// Its place among the sources.
+    index: usize,
+    /// The types that any source on its table declares.
+    declared: &'a BTreeSet<String>,
+    now: Timestamp,
 }
 
 /// What was taken from one source.
@@ -57,13 +74,15 @@ impl<O: Outside> Pass<'_, O> {
         let own = sources.len();
         sources.extend(others);
         let (mut candidates, mut odd, mut census) = (vec![], vec![], vec![]);
-        for (index, source) in sources[..own].iter().enumerate() {
-            let mut rows = Rows::default();
-            match self
-                .read_source(source, index, &declared[&source.declared.table.table], now, &mut rows)
-                .await
-            {
-                Ok(counted) => {
+        let turns = Semaphore::new(ASKED_AT_ONCE);
+        let reads = sources[..own].iter().enumerate().map(|(index, source)| {
+            let read = Read { source, index, declared: &declared[&source.declared.table.table], now };
+            self.read_source(read, &turns)
+        });
+        for (index, read) in join_all(reads).await.into_iter().enumerate() {
+            let source = &sources[index];
+            match read {
+                Ok((counted, mut rows)) => {
                     tell_oddities(source, &counted);
                     census.push(counted);
                     candidates.append(&mut rows.candidates);
@@ -79,32 +98,26 @@ impl<O: Outside> Pass<'_, O> {
         Ok((Gathered { sources, own, now, odd, census }, candidates))
     }
 
-    async fn read_source(
-        &self,
-        source: &ResolvedSource,
-        index: usize,
-        declared: &BTreeSet<String>,
-        now: Timestamp,
-        into: &mut Rows,
-    ) -> Result<Census, StoreFailure> {
-        let census = self.outside.jobs().census(source, declared, now);
-        let (census, ()) = tokio::try_join!(census, self.list(source, index, now, into))?;
-        Ok(census)
+    async fn read_source(&self, read: Read<'_>, turns: &Semaphore) -> Result<(Census, Rows), StoreFailure> {
+        let census = async {
+            let _turn = turns.acquire().await;
+            self.outside.jobs().census(read.source, read.declared, read.now).await
+        };
+        try_join(census, self.list(read, turns)).await
     }
 
-    async fn list(
-        &self,
-        source: &ResolvedSource,
-        index: usize,
-        now: Timestamp,
-        into: &mut Rows,
-    ) -> Result<(), StoreFailure> {
+    async fn list(&self, read: Read<'_>, turns: &Semaphore) -> Result<Rows, StoreFailure> {
+        let Read { source, index, now, .. } = read;
         let jobs = self.outside.jobs();
         let before = candidate::latest_cutoff(source, now, self.settings.stale_after);
         let limit = self.settings.rows_per_page();
         let mut after: Option<String> = None;
+        let mut into = Rows::default();
         loop {
-            let rows = jobs.live_rows(source, before, after.as_deref(), limit).await?;
+            let rows = {
+                let _turn = turns.acquire().await;
+                jobs.live_rows(source, before, after.as_deref(), limit).await?
+            };
             let is_last = rows.len() < limit as usize;
             after = rows.last().map(|row| row.id.clone());
             for row in rows {
@@ -116,10 +129,10 @@ impl<O: Outside> Pass<'_, O> {
             }
             if into.candidates.len() + into.odd.len() >= CANDIDATES_MAX {
                 tracing::warn!(source = %source.name, candidates_max = CANDIDATES_MAX, "more candidates than one pass takes");
-                return Ok(());
+                return Ok(into);
             }
             if is_last {
-                return Ok(());
+                return Ok(into);
             }
         }
     }

@@ -1,7 +1,10 @@
 //! Looks the candidates up in a snapshot, and reads payloads only for what is left unresolved.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 
+use futures_util::future::try_join_all;
+use futures_util::stream::{self, StreamExt};
 use salvage_core::act::places;
 use salvage_core::candidate::Candidate;
 use salvage_core::lookup::{Lookup, Sample};
@@ -15,6 +18,9 @@ use super::look::{Look, Pages};
 use super::scanning::Broken;
 use super::{Pass, log_failure};
 use crate::ports::{Outside, Queues, StoreFailure};
+
+/// Pages of residues read at a time: while one is taken in, Redis answers for the other.
+const PAGES_AT_ONCE: usize = 2;
 
 /// One sighting per candidate, and how it was come by.
 pub(crate) struct Judged {
@@ -136,16 +142,25 @@ impl<O: Outside> Pass<'_, O> {
         Ok(())
     }
 
+    /// Set by set, so that who is found in one is not asked for in the next, and all queues at a time.
     async fn ask_in_sets(&self, lookup: &mut Lookup<'_>, snapshot: &Snapshot) -> Result<(), QueueFailure> {
-        for queue in lookup.queues() {
-            let Some(reading) = snapshot.queues.get(&queue) else { continue };
-            for state in reading.missing().filter(|state| !state.is_list()) {
-                let (positions, entry_ids): (Vec<_>, Vec<_>) =
-                    lookup.unresolved_in(&queue).into_iter().unzip();
-                let are_there = self.outside.queues().are_in_set(&queue, state, &entry_ids).await?;
-                for (position, _) in positions.into_iter().zip(are_there).filter(|(_, is_there)| *is_there) {
-                    lookup.found(position, &queue, state);
+        for state in State::ALL.into_iter().filter(|state| !state.is_list()) {
+            let is_missing = |queue: &String| {
+                let reading = snapshot.queues.get(queue);
+                reading.is_some_and(|reading| reading.missing().any(|missing| missing == state))
+            };
+            let queues: Vec<String> = lookup.queues().into_iter().filter(is_missing).collect();
+            let asked = queues.iter().map(|queue| {
+                let (positions, entry_ids): (Vec<usize>, Vec<String>) =
+                    lookup.unresolved_in(queue).into_iter().unzip();
+                async move {
+                    let are_there = self.outside.queues().are_in_set(queue, state, &entry_ids).await?;
+                    let found = positions.into_iter().zip(are_there).filter(|(_, is_there)| *is_there);
+                    Ok(found.map(|(position, _)| position).collect::<Vec<_>>())
                 }
+            });
+            for (queue, found) in queues.iter().zip(try_join_all(asked).await?) {
+                found.into_iter().for_each(|position| lookup.found(position, queue, state));
             }
         }
         Ok(())
@@ -161,13 +176,18 @@ impl<O: Outside> Pass<'_, O> {
         let absent: Vec<usize> = (0..sightings.len())
             .filter(|index| matches!(sightings[*index], Sighting::Absent { .. }))
             .collect();
-        for page in absent.chunks(self.settings.page_size as usize) {
+        let pages = absent.chunks(self.settings.page_size as usize);
+        let read = pages.map(|page| async move {
             let jobs: Vec<_> = page
                 .iter()
                 .map(|index| &candidates[*index])
                 .map(|candidate| places(&sources[candidate.source].declared, &candidate.token.id))
                 .collect();
-            match self.outside.queues().residues(&jobs).await {
+            (page, self.outside.queues().residues(&jobs).await)
+        });
+        let mut read = pin!(stream::iter(read).buffered(PAGES_AT_ONCE));
+        while let Some((page, residues)) = read.next().await {
+            match residues {
                 Ok(residues) => {
                     for (index, residue) in page.iter().zip(residues) {
                         sightings[*index] = Sighting::Absent { residue };

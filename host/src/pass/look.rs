@@ -13,7 +13,7 @@ use crate::ports::{Ask, Clock, Outside, Queues};
 
 /// Ids read at a time: Redis was busy for a millisecond with such a page of a copy, and the host holds two megabytes. Larger
 /// pages make fewer questions to PostgreSQL, each of which walks all live rows.
-const IDS_PER_PAGE: usize = 20_000;
+pub(crate) const IDS_PER_PAGE: usize = 20_000;
 
 /// A snapshot and when we had it, on our own clock.
 pub(crate) struct Look {

@@ -1,24 +1,58 @@
 //! The scan: entries that may be candidates under other ids are asked by their payloads.
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
+use std::pin::pin;
 
-use futures_util::future::try_join_all;
-use salvage_core::scan::{Entry, LiveRows, Scan};
+use futures_util::future::join;
+use futures_util::stream::{self, StreamExt};
+use salvage_core::naming::{Entry, Named, NamedRows, Naming};
+use salvage_core::scan::Scan;
 use salvage_core::sighting::QueueFailure;
-use salvage_core::snapshot::{QueueReading, Snapshot, State};
+use salvage_core::snapshot::{Flaw, IdsCopy, QueueReading, Snapshot, State};
 use salvage_core::source::ResolvedSource;
 
 use super::Pass;
-use super::look::Pages;
+use super::look::{IDS_PER_PAGE, Pages};
 use crate::ports::{Jobs, Outside, Queues, StoreFailure};
 
 /// Entries whose payload was gone are looked for again when there are so many of them, and at the end of their queue. Few
 /// enough to be kept, and many, because each look takes all ids of the queue.
 const GONE_MAX: usize = 10_000;
 
-/// Queues whose ids PostgreSQL is asked about at the same time.
+/// Portions of which it is found out at the same time what is to be read, while payloads of the one before are read.
 const ASKED_AT_ONCE: usize = 2;
+
+/// Ids of one queue about which PostgreSQL is asked at once: all those that came with the snapshot, or a page of a copy.
+struct Portion<'s> {
+    queue: &'s str,
+    reading: &'s QueueReading,
+    /// `None`: what came with the snapshot.
+    page: Option<CopyPage<'s>>,
+    is_last: bool,
+}
+
+/// Where a page of a copy begins.
+struct CopyPage<'s> {
+    state: State,
+    copy: &'s IdsCopy,
+    from: usize,
+}
+
+/// The entries of a portion whose payloads must be read, in the order of their states.
+struct Wanted<'s> {
+    portion: Portion<'s>,
+    entries: Vec<Entry>,
+    flaw: Option<Flaw>,
+}
+
+/// What is left to the end of a queue.
+#[derive(Default)]
+struct Later {
+    /// Entries of `active`: they are the ones that vanish while others are read.
+    active: Vec<Entry>,
+    /// Entries whose payload was gone.
+    gone: Vec<Entry>,
+}
 
 /// Why a scan ended early.
 pub(crate) enum Broken {
@@ -46,95 +80,107 @@ impl<O: Outside> Pass<'_, O> {
         snapshot: &Snapshot,
         sources: &[ResolvedSource],
     ) -> Result<(), Broken> {
-        let queues: Vec<(String, &QueueReading)> = scan
-            .queues()
-            .into_iter()
-            .filter_map(|queue| {
-                let reading = snapshot.queues.get(&queue)?;
-                Some((queue, reading))
-            })
-            .collect();
-        for queues in queues.chunks(ASKED_AT_ONCE) {
-            if !scan.is_needed() {
-                break;
+        let (naming, queues) = (scan.naming(), scan.queues());
+        let readings = queues.iter().filter_map(|queue| Some((queue.as_str(), snapshot.queues.get(queue)?)));
+        let portions = readings.flat_map(|(queue, reading)| portions(queue, reading));
+        let asked = portions.map(|portion| self.ask(&naming, portion, sources));
+        let mut asked = pin!(stream::iter(asked).buffered(ASKED_AT_ONCE));
+        let (mut next, mut later) = (asked.next().await, Later::default());
+        while scan.is_needed()
+            && let Some(wanted) = next.transpose()?
+        {
+            let (read, then) = join(self.read_portion(scan, wanted, &mut later), asked.next()).await;
+            read?;
+            next = then;
+        }
+        Ok(())
+    }
+
+    /// Finds out which entries of a portion must be read.
+    async fn ask<'s>(
+        &self,
+        naming: &Naming<'_>,
+        portion: Portion<'s>,
+        sources: &[ResolvedSource],
+    ) -> Result<Wanted<'s>, Broken> {
+        let Portion { queue, reading, page, .. } = &portion;
+        let (entries, flaw) = match page {
+            None => {
+                let states = State::ALL.iter().filter_map(|state| reading.ids.get_key_value(state));
+                let ids = states.flat_map(|(state, ids)| ids.iter().map(|id| (*state, id)));
+                (self.unclear(naming, queue, ids, sources).await?, None)
             }
-            // Of what came with the snapshot PostgreSQL is asked at once, of a copy page by page.
-            let asked = queues.iter().map(|(queue, reading)| {
-                let here = reading.ids.values().flatten();
-                self.live_rows_named_by(scan.named_by_rule(queue, here), sources)
-            });
-            let answers = try_join_all(asked).await?;
-            for ((queue, reading), live) in queues.iter().zip(answers) {
-                self.read_queue(scan, queue, reading, &live, sources).await?;
+            Some(CopyPage { state, copy, from }) => {
+                let page = self.outside.queues().page(copy, *from, IDS_PER_PAGE).await?;
+                let ids = page.ids.iter().map(|id| (*state, id));
+                (self.unclear(naming, queue, ids, sources).await?, page.flaw)
+            }
+        };
+        Ok(Wanted { portion, entries, flaw })
+    }
+
+    /// Those entries whose ids do not name a live row.
+    async fn unclear<'i>(
+        &self,
+        naming: &Naming<'_>,
+        queue: &str,
+        ids: impl Iterator<Item = (State, &'i String)> + Clone,
+        sources: &[ResolvedSource],
+    ) -> Result<Vec<Entry>, StoreFailure> {
+        let Named { mut is_clear, rows } = naming.named_by_rule(queue, ids.clone().map(|(_, id)| id));
+        for (source, NamedRows { ids, entries }) in rows {
+            let are_live = self.outside.jobs().are_live(&sources[source], &ids).await?;
+            let live = entries.into_iter().zip(are_live).filter(|(_, is_live)| *is_live);
+            live.for_each(|(entry, _)| is_clear[entry] = true);
+        }
+        let unclear = ids.zip(is_clear).filter(|(_, is_clear)| !is_clear);
+        Ok(unclear.map(|((state, id), _)| Entry { queue: queue.to_owned(), state, id: id.clone() }).collect())
+    }
+
+    /// The payloads of one portion; at the end of its queue, also of what was left for then.
+    async fn read_portion(
+        &self,
+        scan: &mut Scan<'_>,
+        wanted: Wanted<'_>,
+        later: &mut Later,
+    ) -> Result<(), QueueFailure> {
+        let Wanted { portion: Portion { queue, page, is_last, .. }, mut entries, flaw } = wanted;
+        flaw.iter().for_each(|flaw| scan.flaw(queue, flaw));
+        if page.is_none() && !is_last {
+            let is_active = |entry: &Entry| entry.state == State::Active;
+            (later.active, entries) = entries.into_iter().partition(is_active);
+        }
+        self.read_entries(scan, queue, &entries, &mut later.gone).await?;
+        if is_last {
+            let Later { active, mut gone } = std::mem::take(later);
+            self.read_entries(scan, queue, &active, &mut gone).await?;
+            self.look_again_for(scan, queue, &gone).await?;
+        }
+        Ok(())
+    }
+
+    /// State by state, a page at a time.
+    async fn read_entries(
+        &self,
+        scan: &mut Scan<'_>,
+        queue: &str,
+        entries: &[Entry],
+        gone: &mut Vec<Entry>,
+    ) -> Result<(), QueueFailure> {
+        let of_one_state = entries.chunk_by(|one, next| one.state == next.state);
+        for page in of_one_state.flat_map(|entries| entries.chunks(self.settings.page_size as usize)) {
+            if scan.is_needed() {
+                gone.extend(self.read_page(scan, queue, page).await?);
+            }
+            if gone.len() >= GONE_MAX {
+                self.look_again_for(scan, queue, &std::mem::take(gone)).await?;
             }
         }
         Ok(())
     }
 
-    /// The payloads of one queue. `here` are the live rows among those that the ids in the reading name.
-    async fn read_queue(
-        &self,
-        scan: &mut Scan<'_>,
-        queue: &str,
-        reading: &QueueReading,
-        here: &LiveRows<'_>,
-        sources: &[ResolvedSource],
-    ) -> Result<(), Broken> {
-        let mut gone = Vec::new();
-        // A page never spans two states: `active` comes last, whole.
-        for state in State::ALL {
-            let mut pages = Pages::of(reading, state);
-            while scan.is_needed()
-                && let Some(page) = pages.next(self.outside.queues()).await?
-            {
-                page.flaw.iter().for_each(|flaw| scan.flaw(queue, flaw));
-                let ids = page.ids.iter();
-                let live = match reading.copies.contains_key(&state) {
-                    true => &self.live_rows_named_by(scan.named_by_rule(queue, ids), sources).await?,
-                    false => here,
-                };
-                gone.extend(self.read_page(scan, queue, state, &page.ids, live).await?);
-                if gone.len() >= GONE_MAX {
-                    self.look_again_for(scan, queue, &std::mem::take(&mut gone)).await?;
-                }
-            }
-        }
-        Ok(self.look_again_for(scan, queue, &gone).await?)
-    }
-
-    /// Reads those payloads of a page of ids that must be read; returns the entries whose payload was gone.
-    async fn read_page(
-        &self,
-        scan: &mut Scan<'_>,
-        queue: &str,
-        state: State,
-        entry_ids: &[String],
-        live: &LiveRows<'_>,
-    ) -> Result<Vec<Entry>, QueueFailure> {
-        let mut gone = Vec::new();
-        for entries in scan.entries(queue, state, entry_ids, live).chunks(self.settings.page_size as usize) {
-            if scan.is_needed() {
-                gone.extend(self.read_entries(scan, queue, entries).await?);
-            }
-        }
-        Ok(gone)
-    }
-
-    /// Those that are live rows.
-    async fn live_rows_named_by<'i>(
-        &self,
-        named: BTreeMap<usize, Vec<Cow<'i, str>>>,
-        sources: &[ResolvedSource],
-    ) -> Result<LiveRows<'i>, StoreFailure> {
-        let mut live = LiveRows::new();
-        for (source, row_ids) in named {
-            live.insert(source, self.outside.jobs().live_among(&sources[source], row_ids).await?);
-        }
-        Ok(live)
-    }
-
     /// Returns the entries whose payload was gone.
-    async fn read_entries(
+    async fn read_page(
         &self,
         scan: &mut Scan<'_>,
         queue: &str,
@@ -163,7 +209,7 @@ impl<O: Outside> Pass<'_, O> {
         departed.iter().for_each(|entry| scan.looked_again(entry, false));
         for entries in listed.chunks(self.settings.page_size as usize) {
             // By now there may be a payload: another job was added under the same id.
-            for entry in self.read_entries(scan, queue, entries).await? {
+            for entry in self.read_page(scan, queue, entries).await? {
                 scan.looked_again(&entry, true);
             }
         }
@@ -200,4 +246,16 @@ impl<O: Outside> Pass<'_, O> {
         }
         Ok(departed)
     }
+}
+
+/// All ids of a queue. What came with the snapshot comes first, then the copies, `active` last.
+fn portions<'s>(queue: &'s str, reading: &'s QueueReading) -> Vec<Portion<'s>> {
+    let copies = State::ALL.into_iter().filter_map(|state| Some((state, reading.copies.get(&state)?)));
+    let pages = copies.flat_map(|(state, copy)| {
+        (0..copy.length).step_by(IDS_PER_PAGE).map(move |from| CopyPage { state, copy, from })
+    });
+    let pages = std::iter::once(None).chain(pages.map(Some));
+    let mut portions: Vec<_> = pages.map(|page| Portion { queue, reading, page, is_last: false }).collect();
+    portions.iter_mut().last().into_iter().for_each(|portion| portion.is_last = true);
+    portions
 }

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use salvage_core::act::{Act, act};
 use salvage_core::alarm::AlarmKind;
@@ -163,11 +163,12 @@ impl<O: Outside> Pass<'_, O> {
             let done = scheduled.len() + missing.len();
             let row_id = |(case, _): (&usize, _)| Cow::from(&cases[*case].candidate.token.id);
             let row_ids: Vec<_> = missing.into_iter().map(row_id).collect();
-            let live = match row_ids.is_empty() {
-                true => HashSet::new(),
-                false => self.outside.jobs().live_among(source, row_ids).await?,
+            let are_live = match row_ids.is_empty() {
+                true => vec![],
+                false => self.outside.jobs().are_live(source, &row_ids).await?,
             };
-            if let Err(unseen) = stages.go_on(Stage { done, seen: done - live.len() }) {
+            let unseen = are_live.into_iter().filter(|is_live| *is_live).count();
+            if let Err(unseen) = stages.go_on(Stage { done, seen: done - unseen }) {
                 self.alarm(&source.name, AlarmKind::Unseen, unseen.to_string()).await?;
             }
         }

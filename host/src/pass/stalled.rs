@@ -3,8 +3,8 @@
 
 use std::borrow::Cow;
 
-use salvage_core::lookup;
 use salvage_core::manifest::QueueRule;
+use salvage_core::naming;
 use salvage_core::scan::row_named_in;
 use salvage_core::sighting::QueueFailure;
 use salvage_core::snapshot::{QueueReading, Stalled, State};
@@ -29,7 +29,7 @@ impl<O: Outside> Pass<'_, O> {
         let mut counts = vec![0; sources.len()];
         let Ok(look) = &known.look else { return Ok(counts) };
         let mut total = 0;
-        for (queue, rules) in lookup::rules_by_queue(sources) {
+        for (queue, rules) in naming::rules_by_queue(sources) {
             let Some(reading) = look.snapshot.queues.get(queue) else { continue };
             let stalled = match self.stalled_in(queue, reading).await {
                 Ok(stalled) => stalled,
@@ -92,7 +92,8 @@ impl<O: Outside> Pass<'_, O> {
                 let named = payloads.filter_map(|payload| row_named_in(payload, of, rule)).map(Cow::Owned);
                 let named: Vec<_> = named.collect();
                 if !named.is_empty() {
-                    counts[*source] += self.outside.jobs().live_among(of, named).await?.len() as u64;
+                    let are_live = self.outside.jobs().are_live(of, &named).await?;
+                    counts[*source] += are_live.into_iter().filter(|is_live| *is_live).count() as u64;
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! The job rows.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use salvage_core::act::Act;
@@ -113,15 +113,16 @@ pub trait Jobs {
         limit: u32,
     ) -> Result<Vec<LiveRow>, StoreFailure>;
 
-    /// Which of `row_ids` (in the column's form) are live rows of the source. There may be as many as a queue has entries.
+    /// Whether each of `row_ids` (in the column's form) is a live row of the source, in their order. There may be as many as
+    /// a queue has entries.
     ///
     /// # Errors
     /// If the table could not be read.
-    async fn live_among<'r>(
+    async fn are_live(
         &self,
         source: &ResolvedSource,
-        row_ids: Vec<Cow<'r, str>>,
-    ) -> Result<HashSet<Cow<'r, str>>, StoreFailure>;
+        row_ids: &[Cow<'_, str>],
+    ) -> Result<Vec<bool>, StoreFailure>;
 
     /// Whether any of `row_ids` is a row of the source, in whatever status.
     ///

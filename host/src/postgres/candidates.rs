@@ -1,10 +1,12 @@
 //! Reading job rows: which are live, and which ids name one.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 use salvage_core::candidate::LiveRow;
 use salvage_core::source::ResolvedSource;
 
@@ -47,8 +49,8 @@ pub(super) async fn census(
     })
 }
 
-/// A row as it comes: id, status, updatedAt, xmin, type, microseconds.
-type Row = (String, String, Option<String>, String, Option<String>, Option<i64>);
+/// A row as it comes: id, status, updatedAt, xmin, type.
+type Row = (String, String, Option<String>, String, Option<String>);
 
 pub(super) async fn live_rows(
     postgres: &Postgres,
@@ -93,25 +95,37 @@ impl Postgres {
 }
 
 /// A time beyond the years 1 to 9999 is as odd as an infinite one: it becomes `None`.
-fn live_row((id, status, updated_at, xmin, job_type, micros): Row) -> LiveRow {
-    let updated = micros.and_then(instant);
+fn live_row((id, status, updated_at, xmin, job_type): Row) -> LiveRow {
+    let updated = updated_at.as_deref().and_then(utc);
     LiveRow { id, status, job_type, updated_at: updated_at.filter(|_| updated.is_some()), updated, xmin }
 }
 
-/// Nearly all ids that are asked about are live rows, so PostgreSQL names the others.
-pub(super) async fn live_among<'r>(
+/// The instant of a `timestamp` that reads UTC, as PostgreSQL writes it.
+fn utc(text: &str) -> Option<Timestamp> {
+    TimeZone::UTC.to_timestamp(text.parse::<DateTime>().ok()?).ok()
+}
+
+/// Nearly all ids that are asked about are live rows, so PostgreSQL names the others, by their places.
+pub(super) async fn are_live(
     postgres: &Postgres,
     source: &ResolvedSource,
-    mut row_ids: Vec<Cow<'r, str>>,
-) -> Result<HashSet<Cow<'r, str>>, StoreFailure> {
-    let mut session =
-        postgres.open_for(source, Mode::Read, format!("look for live rows of {} by id", source.name)).await?;
-    row_ids.retain(|id| fits(source, id));
-    let statement = Statement::built(sql::not_live_among(source)).bind(&row_ids);
-    let (others,): (Vec<String>,) = session.one(statement).await?;
+    row_ids: &[Cow<'_, str>],
+) -> Result<Vec<bool>, StoreFailure> {
+    let attempted = format!("look for live rows of {} by id", source.name);
+    let mut session = postgres.open_for(source, Mode::Read, attempted.clone()).await?;
+    // NULL is no row's id.
+    let ids: Vec<Option<&str>> = row_ids.iter().map(|id| Some(&**id).filter(|id| fits(source, id))).collect();
+    let (others,): (Vec<i64>,) = session.one(Statement::built(sql::not_live_among(source)).bind(ids)).await?;
     session.commit().await?;
-    let others: HashSet<String> = others.into_iter().collect();
-    Ok(row_ids.into_iter().filter(|id| !others.contains(id.as_ref())).collect())
+    let mut are_live = vec![true; row_ids.len()];
+    for place in others {
+        let at = usize::try_from(place - 1).ok().and_then(|at| are_live.get_mut(at));
+        *at.ok_or_else(|| StoreFailure::Unexpected {
+            attempted: attempted.clone(),
+            detail: format!("a place {place} among {} ids", row_ids.len()),
+        })? = false;
+    }
+    Ok(are_live)
 }
 
 pub(super) async fn any_exists(
@@ -154,5 +168,16 @@ mod tests {
         assert_eq!(rfc3339(at), "2026-01-31T09:00:00.123456Z");
         assert_eq!(rfc3339(Timestamp::MIN), "-infinity");
         assert_eq!(instant(i64::MAX), None);
+    }
+
+    #[test]
+    fn a_time_of_postgresql_is_read_as_it_writes_it_and_an_odd_one_is_none() {
+        let at = |text| utc(text).map(Timestamp::as_microsecond);
+        assert_eq!(at("2026-01-31 09:00:00.123456"), Some(1_769_850_000_123_456));
+        assert_eq!(at("2026-01-31 09:00:00"), Some(1_769_850_000_000_000));
+        assert_eq!(at("1969-12-31 23:59:59.9"), Some(-100_000));
+        for odd in ["0044-03-15 12:00:00 BC", "294276-12-31 23:59:59", "infinity", ""] {
+            assert_eq!(at(odd), None, "{odd}");
+        }
     }
 }

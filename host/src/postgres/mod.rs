@@ -15,7 +15,7 @@
 //! but `migrate`. Nothing here knows of Redis, except that what is remembered of queues is kept by key prefix.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -261,12 +261,12 @@ impl Jobs for Postgres {
         candidates::live_rows(self, source, before, after, limit).await
     }
 
-    async fn live_among<'r>(
+    async fn are_live(
         &self,
         source: &ResolvedSource,
-        row_ids: Vec<Cow<'r, str>>,
-    ) -> Result<HashSet<Cow<'r, str>>, StoreFailure> {
-        candidates::live_among(self, source, row_ids).await
+        row_ids: &[Cow<'_, str>],
+    ) -> Result<Vec<bool>, StoreFailure> {
+        candidates::are_live(self, source, row_ids).await
     }
 
     async fn any_exists(&self, source: &ResolvedSource, row_ids: &[String]) -> Result<bool, StoreFailure> {

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use redis::Value;
 use salvage_core::act::{Act, Change, Place, QueueRefusal, ScriptAnswer};
-use salvage_core::scan::is_counted;
+use salvage_core::naming::is_counted;
 use salvage_core::sighting::QueueFailure;
 
 use super::connection::Connection;

@@ -13,6 +13,9 @@ use super::reply;
 /// Ids in one command: Redis is busy with them for one to three milliseconds.
 const IDS_PER_COMMAND: usize = 1_000;
 
+/// Commands sent together: Redis serves others in between.
+const COMMANDS_PER_TRIP: usize = 10;
+
 /// One answer per entry, in their order; not all at one instant.
 pub(super) async fn read(
     connection: &Connection,
@@ -21,11 +24,15 @@ pub(super) async fn read(
     entry_ids: &[String],
 ) -> Result<Vec<bool>, QueueFailure> {
     let mut are_there = Vec::with_capacity(entry_ids.len());
-    for ids in entry_ids.chunks(IDS_PER_COMMAND) {
+    for ids in entry_ids.chunks(IDS_PER_COMMAND * COMMANDS_PER_TRIP) {
         let mut commands = redis::pipe();
-        commands.cmd("ZMSCORE").arg(keys.state(state)).arg(ids);
-        let reply = connection.ask(&commands).await?.into_iter().next().unwrap_or_default();
-        are_there.extend(scores(&reply, ids.len())?);
+        for ids in ids.chunks(IDS_PER_COMMAND) {
+            commands.cmd("ZMSCORE").arg(keys.state(state)).arg(ids);
+        }
+        let replies = connection.ask(&commands).await?;
+        for (reply, ids) in replies.iter().zip(ids.chunks(IDS_PER_COMMAND)) {
+            are_there.extend(scores(reply, ids.len())?);
+        }
     }
     Ok(are_there)
 }

@@ -1,7 +1,7 @@
 //! The port of the job rows on the model of PostgreSQL.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -230,16 +230,16 @@ impl Jobs for SimHost {
         self.read(list).await
     }
 
-    async fn live_among<'r>(
+    async fn are_live(
         &self,
         source: &ResolvedSource,
-        row_ids: Vec<Cow<'r, str>>,
-    ) -> Result<HashSet<Cow<'r, str>>, StoreFailure> {
+        row_ids: &[Cow<'_, str>],
+    ) -> Result<Vec<bool>, StoreFailure> {
         let find = |world: &mut World| {
             let table = &world.postgres.tables[source_index(source)];
             let is_live =
                 |id: &Cow<'_, str>| table.get(id.as_ref()).is_some_and(super::postgres::Row::is_live);
-            row_ids.into_iter().filter(is_live).collect()
+            row_ids.iter().map(is_live).collect()
         };
         self.read(find).await
     }

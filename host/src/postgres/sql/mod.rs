@@ -189,11 +189,6 @@ fn time_type(sql_type: Option<&str>) -> TimeType {
     sql_type.and_then(TimeType::parse).expect("a source is resolved only if its time columns are timestamps")
 }
 
-/// Microseconds since 1970 of a finite `timestamp` that reads UTC.
-fn microseconds(utc: &str) -> String {
-    format!("round(extract(epoch FROM {utc}) * 1000000)::bigint")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 
 use salvage_core::source::ResolvedSource;
 
-use super::{Text, TimeType, column, id_type, identifier, literals, microseconds, table, time_type};
+use super::{Text, TimeType, column, id_type, identifier, literals, table, time_type};
 
 /// A job table under the alias `j`.
 pub(super) struct Job<'a> {
@@ -86,7 +86,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// A page of live rows: token, type, microseconds. `$1`: the cutoff, RFC 3339; `$2`, if `is_first` is not set: the id
+/// A page of live rows: token, type. `$1`: the cutoff, RFC 3339; `$2`, if `is_first` is not set: the id
 /// after which it begins.
 ///
 /// NULL and infinite times come along: nobody can say how old such a row is, so it must be reported.
@@ -99,12 +99,11 @@ pub(in super::super) fn live_rows(source: &ResolvedSource, is_first: bool, limit
     };
     let after = if is_first { String::new() } else { format!(" AND {} > {}", job.id(), job.an_id("$2")) };
     Text(format!(
-        "SELECT {token}, {job_type}, CASE WHEN isfinite({at}) THEN {micros} END \
+        "SELECT {token}, {job_type} \
          FROM {table} \
          WHERE {live}{types} AND ({at} < {cutoff} OR {at} IS NULL OR {at} = 'infinity'){after} \
          ORDER BY {id} LIMIT {limit}",
         token = job.token(),
-        micros = microseconds(&job.utc()),
         table = job.table(),
         live = job.is_live(),
         types = job.and_of_its_types(),
@@ -146,12 +145,12 @@ pub(in super::super) fn census(source: &ResolvedSource) -> Text {
     ))
 }
 
-/// Those of the ids in `$1` that are no live row of the source's types, as one array. Joined, not compared
-/// with `ANY`, so that a hash will do.
+/// The places, from 1, of those ids in `$1` that are no live row of the source's types, as one array. Joined, not
+/// compared with `ANY`, so that a hash will do.
 pub(in super::super) fn not_live_among(source: &ResolvedSource) -> Text {
     let job = Job::of(source);
     Text(format!(
-        "SELECT coalesce(array_agg(w.id), '{{}}') FROM unnest($1::text[]) AS w(id) \
+        "SELECT coalesce(array_agg(w.place), '{{}}') FROM unnest($1::text[]) WITH ORDINALITY AS w(id, place) \
          WHERE NOT EXISTS (SELECT FROM {table} WHERE {live}{types} AND {id} = {an_id})",
         id = job.id(),
         table = job.table(),
