@@ -95,6 +95,8 @@ impl<O: Outside> Pass<'_, O> {
                 Err(failure) => return Err(failure),
             }
         }
+        // They are kept to the end of the pass.
+        candidates.shrink_to_fit();
         Ok((Gathered { sources, own, now, odd, census }, candidates))
     }
 
