@@ -91,6 +91,30 @@ async fn progress_that_leaves_status_and_time_as_they_were_is_seen() -> Result<(
     Ok(())
 }
 
+/// A job that was on its way all the time is added, run and retained between the looks, and its row is written last.
+#[tokio::test]
+async fn a_job_that_ran_between_the_looks_is_left_to_its_worker() -> Result<()> {
+    for finished in ["completed", "failed"] {
+        let system = running().await?;
+        let run = async |id: &str| {
+            let entry = format!("slide-{id}");
+            let hash = system.key("slide-generation", &entry);
+            let (now_s, _): (u64, u64) = system.redis(&["TIME"]).await?;
+            let finished_ms = (now_s * 1_000).to_string();
+            system.redis::<()>(&["HSET", &hash, "data", "{}", "finishedOn", &finished_ms]).await?;
+            let set = system.key("slide-generation", finished);
+            system.redis::<()>(&["ZADD", &set, &finished_ms, &entry]).await
+        };
+        let (id, report) = interrupted(&system, Moment::Settling, run).await?;
+        let outcome = job(&report, &id).outcome.clone().expect("an outcome");
+        let why = format!("what it left in its queues changed since it was decided, from none to {finished}");
+        assert_eq!((outcome.kind, outcome.why), ("superseded", Some(why)), "{report:#?}");
+        assert!(!delayed(&system, "slide-generation").await?.contains(&format!("slide-{id}")));
+        assert_eq!(status::<SlideJob>(&system, &id).await?, "PROCESSING");
+    }
+    Ok(())
+}
+
 /// A10, between decision and act.
 #[tokio::test]
 async fn a_video_that_is_cancelled_or_deleted_after_the_decision_is_not_composed() -> Result<()> {

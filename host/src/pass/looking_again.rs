@@ -72,15 +72,26 @@ impl<O: Outside> Pass<'_, O> {
     }
 }
 
+/// A job that left something else behind than when it was decided on has run, or been removed, in between. Its row may be
+/// about to say so, as it may be while what was found at the first look is still fresh.
 fn confirm(gathered: &Gathered, case: &mut Case, sighting: Sighting) {
-    case.is_confirmed = matches!(sighting, Sighting::Absent { .. });
-    if !case.is_confirmed {
-        tracing::info!(
-            source = %gathered.sources[case.candidate.source].name,
-            candidate.id = case.candidate.token.id,
-            "left alone: absent at an earlier look, not at this one"
-        );
-        case.sighting = sighting;
+    case.is_confirmed = sighting == case.sighting;
+    if case.is_confirmed {
+        return;
+    }
+    tracing::info!(
+        source = %gathered.sources[case.candidate.source].name,
+        candidate.id = case.candidate.token.id,
+        "left alone: absent at an earlier look, not at this one, or not as it was"
+    );
+    match (&case.sighting, &sighting) {
+        (Sighting::Absent { residue: then }, Sighting::Absent { residue: now }) => {
+            let (then, now) = (then.word(), now.word());
+            let why =
+                format!("what it left in its queues changed since it was decided, from {then} to {now}");
+            case.outcome = Some(Outcome::Superseded(why));
+        }
+        _ => case.sighting = sighting,
     }
 }
 

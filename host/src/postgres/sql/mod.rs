@@ -46,6 +46,8 @@ pub(super) fn opening(mode: Mode) -> Text {
         // After waiting for a lock, the newest committed row is what counts.
         Mode::Write | Mode::Raise => "BEGIN ISOLATION LEVEL READ COMMITTED",
     };
+    // The driver asks for the same when it connects: only behind a pooler, or after somebody's SET, is it another.
+    let dates = "SET LOCAL datestyle = 'ISO, MDY'";
     let statement_ms = STATEMENT_TIMEOUT.as_millis();
     let (lock_ms, statement_ms, idle_ms) = match mode {
         Mode::Read | Mode::Write => (LOCK_TIMEOUT.as_millis(), statement_ms, statement_ms),
@@ -53,7 +55,7 @@ pub(super) fn opening(mode: Mode) -> Text {
     };
     Text(format!(
         "{begin}; SET LOCAL lock_timeout = {lock_ms}; SET LOCAL statement_timeout = {statement_ms}; \
-         SET LOCAL idle_in_transaction_session_timeout = {idle_ms}; SET LOCAL datestyle = 'ISO, YMD'; SET LOCAL quote_all_identifiers = off{plan}"
+         SET LOCAL idle_in_transaction_session_timeout = {idle_ms}; {dates}; SET LOCAL quote_all_identifiers = off{plan}"
     ))
 }
 
