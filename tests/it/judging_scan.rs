@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -13,8 +14,10 @@ use salvage_core::manifest::{HandlerManifest, IdTemplate, JobType, QueueRule, So
 use salvage_core::sighting::Residue;
 use salvage_core::snapshot::State;
 use salvage_core::source::{SourceName, Standing};
-use salvage_tests::example::{Deck, Jobs, NarrationJob, SlideExportJob, SlideJob, VideoExportJob, uuid};
-use salvage_tests::rival::{Moment, Rival};
+use salvage_tests::example::{
+    Deck, Jobs, NarrationJob, SlideExportJob, SlideJob, VideoExportJob, VideoJob, uuid,
+};
+use salvage_tests::rival::{Moment, Rival, Rivalled, once_at};
 use salvage_tests::services::Redis;
 use salvage_tests::stores::Stores;
 use salvage_tests::system::{System, job, source, story};
@@ -22,7 +25,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use crate::judging_world::{
-    Call, OTHER, Overheard, QUEUE, Watched, against, entry, listed, many_stale, running, running_on,
+    Call, OTHER, Overheard, QUEUE, QUEUES, Watched, against, entry, listed, many_stale, running, running_on,
 };
 
 /// A generating deck `d1` and a stale QUEUED job `s1` of it.
@@ -52,6 +55,38 @@ async fn an_entry_under_an_old_id_is_found_by_its_payload() -> Result<()> {
     assert!(report.pass.scan_ran && report.jobs.is_empty());
     assert_eq!(Stores::of(&system).await?.of_the_application(), before);
     bullmq.close().await
+}
+
+/// However slowly payloads are read: what PostgreSQL is asked meanwhile is asked to the end. A transaction that stands half
+/// done until then would be ended for idling, and the pass with it.
+#[tokio::test]
+async fn what_is_asked_while_payloads_are_read_comes_to_its_end() -> Result<()> {
+    let system = running().await?;
+    let pool = system.db.pool();
+    SlideJob::queued("s1").stale().insert(pool).await?;
+    SlideExportJob::queued("e1").stale().insert(pool).await?;
+    VideoJob::queued("v1").stale().insert(pool).await?;
+    VideoExportJob::queued("1").stale().insert(pool).await?;
+    NarrationJob::queued(uuid(1)).stale().insert(pool).await?;
+    // Of each queue there is one question, about the row of one entry.
+    let other = uuid(2);
+    for (queue, id) in QUEUES.into_iter().zip(["slide-x", "export-x", "video-x", "export-2", &other]) {
+        entry(&system, queue, State::Waiting, id, "{}").await?;
+    }
+    let answered = Rc::new(Cell::new(0));
+    let began = Instant::now();
+    let slowly = async || {
+        while answered.get() < 4 {
+            ensure!(began.elapsed() < Duration::from_secs(30), "{} of 4 questions answered", answered.get());
+            sleep(Duration::from_millis(1)).await;
+        }
+        Ok(())
+    };
+    let rival = once_at(Moment::BeforePayloads(1), slowly);
+    let host = Rivalled::new(&system.host, rival).with_answers_counted(Rc::clone(&answered));
+    let report = system.run(&host, Mode::DryRun).await?;
+    assert_eq!((answered.get(), report.jobs.len()), (5, 5), "{report:#?}");
+    Ok(())
 }
 
 /// J3.

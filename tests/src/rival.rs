@@ -36,6 +36,8 @@ pub enum Moment {
     AfterLook(u32),
     /// A page of a snapshot's copy is about to be read; counted over the whole pass.
     BeforePage(u32),
+    /// Payloads are about to be read; counted over the whole pass.
+    BeforePayloads(u32),
     /// Between the two looks.
     Settling,
     /// Before the act's transaction opens.
@@ -96,12 +98,18 @@ impl<'t> Rivalled<'t> {
         let rival = Rc::new(rival);
         Self {
             host,
-            jobs: RivalledJobs { inner: &host.postgres, rival: Rc::clone(&rival), unfenced: None },
+            jobs: RivalledJobs {
+                inner: &host.postgres,
+                rival: Rc::clone(&rival),
+                answered: Rc::default(),
+                unfenced: None,
+            },
             queues: RivalledQueues {
                 inner: &host.queues,
                 rival: Rc::clone(&rival),
                 looks: Cell::default(),
                 pages: Cell::default(),
+                reads: Cell::default(),
                 acts: Delivery::Told,
                 is_unfenced: false,
             },
@@ -140,6 +148,13 @@ impl<'t> Rivalled<'t> {
     #[must_use]
     pub fn ahead_by(mut self, ahead: Duration) -> Self {
         self.clock.ahead = Rc::new(Cell::new(ahead));
+        self
+    }
+
+    /// Counts in this how often PostgreSQL said which ids are live rows.
+    #[must_use]
+    pub fn with_answers_counted(mut self, answered: Rc<Cell<u32>>) -> Self {
+        self.jobs.answered = answered;
         self
     }
 
@@ -220,6 +235,7 @@ pub struct RivalledQueues<'t> {
     rival: Rc<Rival<'t>>,
     looks: Cell<u32>,
     pages: Cell<u32>,
+    reads: Cell<u32>,
     acts: Delivery,
     is_unfenced: bool,
 }
@@ -256,6 +272,8 @@ impl Queues for RivalledQueues<'_> {
         self.inner.remove_copies().await;
     }
     async fn payloads(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<Option<String>>, QueueFailure> {
+        self.reads.set(self.reads.get() + 1);
+        (self.rival)(Moment::BeforePayloads(self.reads.get())).await;
         self.inner.payloads(queue, entry_ids).await
     }
     async fn residues(&self, jobs: &[Vec<Place>]) -> Result<Vec<Residue>, QueueFailure> {
@@ -293,6 +311,7 @@ impl Queues for RivalledQueues<'_> {
 pub struct RivalledJobs<'t> {
     inner: &'t Postgres,
     rival: Rc<Rival<'t>>,
+    answered: Rc<Cell<u32>>,
     /// Where to read the newest fence, to pass it off as ours.
     unfenced: Option<PgPool>,
 }
@@ -339,7 +358,9 @@ impl Jobs for RivalledJobs<'_> {
         source: &ResolvedSource,
         row_ids: &[Cow<'_, str>],
     ) -> Result<Vec<bool>, StoreFailure> {
-        self.inner.are_live(source, row_ids).await
+        let answer = self.inner.are_live(source, row_ids).await;
+        self.answered.set(self.answered.get() + 1);
+        answer
     }
     async fn any_exists(&self, source: &ResolvedSource, row_ids: &[String]) -> Result<bool, StoreFailure> {
         self.inner.any_exists(source, row_ids).await

@@ -67,7 +67,7 @@ impl World {
 
     /// Whether the entry's hash is there: it lies in the queue, so it goes where its entry goes.
     fn holds(&self, entry: &Entry) -> bool {
-        let is_here = |queue: usize| QUEUES[queue] == entry.queue;
+        let is_here = |queue: usize| *QUEUES[queue] == *entry.queue;
         if entry.id == self.entry_id {
             self.places.iter().any(|(queue, _)| is_here(*queue))
         } else {
@@ -162,7 +162,7 @@ impl Reader {
     /// The payloads first, of what was there before; then the snapshot that decides who is there.
     fn judge_with_early_payloads(&mut self) -> Sighting {
         let early = self.atomic();
-        let was_there = |entry: &Entry| early.queues[&entry.queue].entries().any(|(_, id)| id == entry.id);
+        let was_there = |entry: &Entry| early.queues[&*entry.queue].entries().any(|(_, id)| id == entry.id);
         let late = self.atomic();
         judge(&late, || {}, |entry| Some(if was_there(entry) { payload(entry) } else { "null" }), |_| true)
     }
@@ -191,7 +191,7 @@ fn judge<'p>(
         turn();
         let is_clear = naming.named_by_rule(name, page.ids.iter()).is_clear;
         for (id, _) in page.ids.iter().zip(is_clear).filter(|(_, is_clear)| !is_clear) {
-            let entry = Entry { queue: name.to_owned(), state, id: id.clone() };
+            let entry = Entry { queue: name.into(), state, id: id.clone() };
             if scan.read(&entry, read(&entry)) {
                 scan.looked_again(&entry, is_listed(&entry));
             }

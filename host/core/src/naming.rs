@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 
 use crate::candidate::Candidate;
 use crate::manifest::QueueRule;
@@ -47,7 +48,7 @@ impl<'a> CandidateIndex<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// Its queue.
-    pub queue: String,
+    pub queue: Rc<str>,
     /// Where the snapshot saw it.
     pub state: State,
     /// Its id.
@@ -59,7 +60,7 @@ pub struct Entry {
 pub struct Named<'i> {
     /// Of each entry, in their order: whether its payload need not be read, because it is a candidate's.
     pub is_clear: Vec<bool>,
-    /// Per source, the rows that the other entries name. If one of its rows is live, an entry is clear, too.
+    /// Per source, the rows named beside candidates. If one of its rows is live, an entry is clear, too.
     pub rows: BTreeMap<usize, NamedRows<'i>>,
 }
 

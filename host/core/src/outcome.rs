@@ -8,7 +8,7 @@ use serde::Serialize;
 pub enum Outcome {
     /// Written, in PostgreSQL and, for a requeue, in Redis.
     Applied,
-    /// The row moved on, is locked by another, or its job is back in a queue. Nothing was written.
+    /// The row moved on, is locked by another, or its job is back in a queue or has run meanwhile. Nothing was written.
     Superseded(String),
     /// The row is not there any more. Nothing was written.
     Gone,

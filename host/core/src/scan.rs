@@ -100,7 +100,7 @@ impl<'a> Scan<'a> {
     pub fn read(&mut self, entry: &Entry, payload: Option<&str>) -> bool {
         self.counts.read += 1;
         let Some(payload) = payload else { return true };
-        let rules = self.lookup.naming.rules.get(entry.queue.as_str()).into_iter().flatten();
+        let rules = self.lookup.naming.rules.get(&*entry.queue).into_iter().flatten();
         let wanted: Vec<&str> = rules.map(|(_, rule)| rule.payload_key.as_str()).collect();
         match wanted_keys(payload, &wanted) {
             Some(payload) => self.matched(entry, &payload),
@@ -119,7 +119,7 @@ impl<'a> Scan<'a> {
     }
 
     fn matched(&mut self, entry: &Entry, payload: &Map<String, Value>) {
-        let rules = self.lookup.naming.rules.get(entry.queue.as_str()).cloned().unwrap_or_default();
+        let rules = self.lookup.naming.rules.get(&*entry.queue).cloned().unwrap_or_default();
         let mut is_foreign = true;
         for (source, rule) in rules {
             let Some(row_id) = named_row(payload, &self.lookup.naming.sources[source], rule) else {
@@ -130,7 +130,7 @@ impl<'a> Scan<'a> {
                 self.lookup.found(position, &entry.queue, entry.state);
             }
             if self.named[source].len() < SAMPLE_MAX {
-                self.named[source].insert(row_id, entry.queue.clone());
+                self.named[source].insert(row_id, entry.queue.to_string());
             }
         }
         if is_foreign {
@@ -139,12 +139,12 @@ impl<'a> Scan<'a> {
     }
 
     fn doubt(&mut self, entry: &Entry, fault: EntryFault) {
-        if self.accepted.contains(&(entry.queue.clone(), entry.id.clone())) {
+        if self.accepted.contains(&(entry.queue.to_string(), entry.id.clone())) {
             return;
         }
         self.counts.unreadable += 1;
         let first = || Unreadable { count: 0, entry: entry.id.clone(), fault };
-        self.unreadable.entry(entry.queue.clone()).or_insert_with(first).count += 1;
+        self.unreadable.entry(entry.queue.to_string()).or_insert_with(first).count += 1;
     }
 
     /// The verdict: who was not seen is absent if every queue of its source proves it, and unknown otherwise.
@@ -310,9 +310,7 @@ mod tests {
                 live.for_each(|(_, entry)| is_clear[entry] = true);
             }
             let entries = reading.entries().zip(is_clear).filter(|(_, is_clear)| !is_clear);
-            entries
-                .map(|((state, id), _)| Entry { queue: queue.to_owned(), state, id: id.to_owned() })
-                .collect()
+            entries.map(|((state, id), _)| Entry { queue: queue.into(), state, id: id.to_owned() }).collect()
         }
 
         fn judged(&self) -> Verdict {

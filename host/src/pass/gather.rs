@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use futures_util::future::{join_all, try_join};
+use futures_util::future::{try_join, try_join_all};
 use jiff::Timestamp;
 use salvage_core::candidate::{self, Candidate, LiveRow, Sorted};
 use salvage_core::source::ResolvedSource;
@@ -16,7 +16,7 @@ const CANDIDATES_MAX: usize = 1_000_000;
 
 /// Questions about job tables under way at a time, each on a connection of its own: while PostgreSQL is busy with one, the
 /// rows of the other are taken in.
-const ASKED_AT_ONCE: usize = 2;
+const QUESTIONS_AT_ONCE: usize = 2;
 
 /// What a pass read from PostgreSQL before it looked at any queue, and needs to its end.
 pub(crate) struct Gathered {
@@ -34,7 +34,7 @@ pub(crate) struct Gathered {
 
 /// A source to be read.
 #[derive(Clone, Copy)]
-struct Read<'a> {
+struct Listing<'a> {
     source: &'a ResolvedSource,
     /// Its place among the sources.
     index: usize,
@@ -74,42 +74,48 @@ impl<O: Outside> Pass<'_, O> {
         let own = sources.len();
         sources.extend(others);
         let (mut candidates, mut odd, mut census) = (vec![], vec![], vec![]);
-        let turns = Semaphore::new(ASKED_AT_ONCE);
+        let turns = Semaphore::new(QUESTIONS_AT_ONCE);
         let reads = sources[..own].iter().enumerate().map(|(index, source)| {
-            let read = Read { source, index, declared: &declared[&source.declared.table.table], now };
+            let read = Listing { source, index, declared: &declared[&source.declared.table.table], now };
             self.read_source(read, &turns)
         });
-        for (index, read) in join_all(reads).await.into_iter().enumerate() {
-            let source = &sources[index];
-            match read {
-                Ok((counted, mut rows)) => {
-                    tell_oddities(source, &counted);
-                    census.push(counted);
-                    candidates.append(&mut rows.candidates);
-                    odd.append(&mut rows.odd);
-                }
-                Err(failure) if failure.is_local() => {
-                    tracing::error!(source = %source.name, %failure, "source left out of this pass");
-                    census.push(Census::default());
-                }
-                Err(failure) => return Err(failure),
-            }
+        for (source, read) in sources.iter().zip(try_join_all(reads).await?) {
+            let Some((counted, mut rows)) = read else {
+                census.push(Census::default());
+                continue;
+            };
+            tell_oddities(source, &counted);
+            census.push(counted);
+            candidates.append(&mut rows.candidates);
+            odd.append(&mut rows.odd);
         }
         // They are kept to the end of the pass.
         candidates.shrink_to_fit();
         Ok((Gathered { sources, own, now, odd, census }, candidates))
     }
 
-    async fn read_source(&self, read: Read<'_>, turns: &Semaphore) -> Result<(Census, Rows), StoreFailure> {
+    /// `None` if PostgreSQL refuses to have this source read: then the others are all the same.
+    async fn read_source(
+        &self,
+        read: Listing<'_>,
+        turns: &Semaphore,
+    ) -> Result<Option<(Census, Rows)>, StoreFailure> {
         let census = async {
             let _turn = turns.acquire().await;
             self.outside.jobs().census(read.source, read.declared, read.now).await
         };
-        try_join(census, self.list(read, turns)).await
+        match try_join(census, self.list(read, turns)).await {
+            Ok(found) => Ok(Some(found)),
+            Err(failure) if failure.is_local() => {
+                tracing::error!(source = %read.source.name, %failure, "source left out of this pass");
+                Ok(None)
+            }
+            Err(failure) => Err(failure),
+        }
     }
 
-    async fn list(&self, read: Read<'_>, turns: &Semaphore) -> Result<Rows, StoreFailure> {
-        let Read { source, index, now, .. } = read;
+    async fn list(&self, read: Listing<'_>, turns: &Semaphore) -> Result<Rows, StoreFailure> {
+        let Listing { source, index, now, .. } = read;
         let jobs = self.outside.jobs();
         let before = candidate::latest_cutoff(source, now, self.settings.stale_after);
         let limit = self.settings.rows_per_page();

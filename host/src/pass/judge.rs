@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::pin::pin;
 
-use futures_util::future::try_join_all;
-use futures_util::stream::{self, StreamExt};
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use salvage_core::act::places;
 use salvage_core::candidate::Candidate;
 use salvage_core::lookup::{Lookup, Sample};
@@ -18,6 +17,9 @@ use super::look::{Look, Pages};
 use super::scanning::Broken;
 use super::{Pass, log_failure};
 use crate::ports::{Outside, Queues, StoreFailure};
+
+/// Queues whose sorted sets are asked at a time.
+const QUEUES_AT_ONCE: usize = 4;
 
 /// Pages of residues read at a time: while one is taken in, Redis answers for the other.
 const PAGES_AT_ONCE: usize = 2;
@@ -142,7 +144,7 @@ impl<O: Outside> Pass<'_, O> {
         Ok(())
     }
 
-    /// Set by set, so that who is found in one is not asked for in the next, and all queues at a time.
+    /// Set by set, so that who is found in one is not asked for in the next, and several queues at a time.
     async fn ask_in_sets(&self, lookup: &mut Lookup<'_>, snapshot: &Snapshot) -> Result<(), QueueFailure> {
         for state in State::ALL.into_iter().filter(|state| !state.is_list()) {
             let is_missing = |queue: &String| {
@@ -156,10 +158,12 @@ impl<O: Outside> Pass<'_, O> {
                 async move {
                     let are_there = self.outside.queues().are_in_set(queue, state, &entry_ids).await?;
                     let found = positions.into_iter().zip(are_there).filter(|(_, is_there)| *is_there);
-                    Ok(found.map(|(position, _)| position).collect::<Vec<_>>())
+                    Ok::<_, QueueFailure>(found.map(|(position, _)| position).collect())
                 }
             });
-            for (queue, found) in queues.iter().zip(try_join_all(asked).await?) {
+            let asked = stream::iter(asked).buffered(QUEUES_AT_ONCE);
+            let answers: Vec<Vec<usize>> = asked.try_collect().await?;
+            for (queue, found) in queues.iter().zip(answers) {
                 found.into_iter().for_each(|position| lookup.found(position, queue, state));
             }
         }

@@ -11,7 +11,7 @@ use salvage_core::source::ResolvedSource;
 use super::{Pass, log_failure};
 use crate::ports::{Ask, Clock, Outside, Queues};
 
-/// Ids read at a time: Redis was busy for a millisecond with such a page of a copy, and the host holds two megabytes. Larger
+/// Ids read at a time: Redis was busy for a millisecond with such a page of a copy, and the host holds two megabytes of each. Larger
 /// pages make fewer questions to PostgreSQL, each of which walks all live rows.
 pub(crate) const IDS_PER_PAGE: usize = 20_000;
 

@@ -1,9 +1,9 @@
-//! Every look after the first: what is to be acted on must still be absent.
+//! Every look after the first: what is to be acted on must still be absent, and as it was.
 
 use salvage_core::candidate::Candidate;
 use salvage_core::epoch::{Continuity, follow};
 use salvage_core::outcome::Outcome;
-use salvage_core::sighting::{Doubt, Sighting};
+use salvage_core::sighting::{Doubt, Residue, Sighting};
 
 use super::gather::Gathered;
 use super::known::Known;
@@ -64,34 +64,49 @@ impl<O: Outside> Pass<'_, O> {
         let judged = self.judge_by(&mut look, &gathered.sources, &candidates, &known.accepted()).await?;
         let mut sightings = judged.sightings;
         let of_acts = sightings.split_off(orphans.len());
-        for (index, sighting) in orphans.into_iter().zip(sightings) {
-            confirm(gathered, &mut cases[index], sighting);
+        for (index, sighting) in orphans.iter().zip(&sightings) {
+            confirm(gathered, &mut cases[*index], sighting);
         }
         hold_back_broken(gathered, known, &look, cases);
+        for (index, sighting) in orphans.iter().zip(&sightings) {
+            leave_what_ran(&mut cases[*index], sighting);
+        }
         Ok(Some(Again { look, of_acts }))
     }
 }
 
-/// A job that left something else behind than when it was decided on has run, or been removed, in between. Its row may be
-/// about to say so, as it may be while what was found at the first look is still fresh.
-fn confirm(gathered: &Gathered, case: &mut Case, sighting: Sighting) {
-    case.is_confirmed = sighting == case.sighting;
-    if case.is_confirmed {
-        return;
+fn confirm(gathered: &Gathered, case: &mut Case, sighting: &Sighting) {
+    case.is_confirmed = matches!(sighting, Sighting::Absent { .. });
+    if !case.is_confirmed {
+        tracing::info!(
+            source = %gathered.sources[case.candidate.source].name,
+            candidate.id = case.candidate.token.id,
+            "left alone: absent at an earlier look, not at this one"
+        );
+        case.sighting = sighting.clone();
     }
-    tracing::info!(
-        source = %gathered.sources[case.candidate.source].name,
-        candidate.id = case.candidate.token.id,
-        "left alone: absent at an earlier look, not at this one, or not as it was"
-    );
-    match (&case.sighting, &sighting) {
-        (Sighting::Absent { residue: then }, Sighting::Absent { residue: now }) => {
-            let (then, now) = (then.word(), now.word());
-            let why =
-                format!("what it left in its queues changed since it was decided, from {then} to {now}");
-            case.outcome = Some(Outcome::Superseded(why));
-        }
-        _ => case.sighting = sighting,
+}
+
+/// A job that left something else behind than when it was decided on has run, or was removed, in between. Its row may be
+/// about to say so, as it may be while what was found at the first look is still fresh.
+fn leave_what_ran(case: &mut Case, sighting: &Sighting) {
+    if let (true, Sighting::Absent { residue: then }, Sighting::Absent { residue: now }) =
+        (case.is_to_act(), &case.sighting, sighting)
+        && now != then
+    {
+        let why = format!(
+            "what it left in its queues changed since it was decided: {} then, {} now",
+            described(then),
+            described(now)
+        );
+        case.outcome = Some(Outcome::Superseded(why));
+    }
+}
+
+fn described(residue: &Residue) -> String {
+    match residue.finished_ms() {
+        Some(finished_ms) => format!("{} (at {finished_ms} ms)", residue.word()),
+        None => residue.word().to_owned(),
     }
 }
 

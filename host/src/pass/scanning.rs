@@ -1,10 +1,9 @@
 //! The scan: entries that may be candidates under other ids are asked by their payloads.
 
 use std::collections::{BTreeSet, HashSet};
-use std::pin::pin;
+use std::rc::Rc;
 
-use futures_util::future::join;
-use futures_util::stream::{self, StreamExt};
+use futures_util::future::{join, try_join_all};
 use salvage_core::naming::{Entry, Named, NamedRows, Naming};
 use salvage_core::scan::Scan;
 use salvage_core::sighting::QueueFailure;
@@ -19,8 +18,8 @@ use crate::ports::{Jobs, Outside, Queues, StoreFailure};
 /// enough to be kept, and many, because each look takes all ids of the queue.
 const GONE_MAX: usize = 10_000;
 
-/// Portions of which it is found out at the same time what is to be read, while payloads of the one before are read.
-const ASKED_AT_ONCE: usize = 2;
+/// Portions about which PostgreSQL is asked at the same time, while payloads of those before are read.
+const PORTIONS_AT_ONCE: usize = 2;
 
 /// Ids of one queue about which PostgreSQL is asked at once: all those that came with the snapshot, or a page of a copy.
 struct Portion<'s> {
@@ -40,7 +39,7 @@ struct CopyPage<'s> {
 
 /// The entries of a portion whose payloads must be read, in the order of their states.
 struct Wanted<'s> {
-    portion: Portion<'s>,
+    portion: &'s Portion<'s>,
     entries: Vec<Entry>,
     flaw: Option<Flaw>,
 }
@@ -82,16 +81,18 @@ impl<O: Outside> Pass<'_, O> {
     ) -> Result<(), Broken> {
         let (naming, queues) = (scan.naming(), scan.queues());
         let readings = queues.iter().filter_map(|queue| Some((queue.as_str(), snapshot.queues.get(queue)?)));
-        let portions = readings.flat_map(|(queue, reading)| portions(queue, reading));
-        let asked = portions.map(|portion| self.ask(&naming, portion, sources));
-        let mut asked = pin!(stream::iter(asked).buffered(ASKED_AT_ONCE));
-        let (mut next, mut later) = (asked.next().await, Later::default());
-        while scan.is_needed()
-            && let Some(wanted) = next.transpose()?
-        {
-            let (read, then) = join(self.read_portion(scan, wanted, &mut later), asked.next()).await;
+        let portions: Vec<Portion<'_>> =
+            readings.flat_map(|(queue, reading)| portions(queue, reading)).collect();
+        let (mut wanted, mut later) = (vec![], Later::default());
+        for next in portions.chunks(PORTIONS_AT_ONCE).chain([&[][..]]) {
+            // Both to their end: a transaction that nobody goes on with while payloads are read would be ended for idling.
+            let asked = try_join_all(next.iter().map(|portion| self.ask(&naming, portion, sources)));
+            let (read, asked) = join(self.read_portions(scan, wanted, &mut later), asked).await;
             read?;
-            next = then;
+            if !scan.is_needed() {
+                break;
+            }
+            wanted = asked?;
         }
         Ok(())
     }
@@ -100,10 +101,10 @@ impl<O: Outside> Pass<'_, O> {
     async fn ask<'s>(
         &self,
         naming: &Naming<'_>,
-        portion: Portion<'s>,
+        portion: &'s Portion<'s>,
         sources: &[ResolvedSource],
     ) -> Result<Wanted<'s>, Broken> {
-        let Portion { queue, reading, page, .. } = &portion;
+        let Portion { queue, reading, page, .. } = portion;
         let (entries, flaw) = match page {
             None => {
                 let states = State::ALL.iter().filter_map(|state| reading.ids.get_key_value(state));
@@ -133,8 +134,25 @@ impl<O: Outside> Pass<'_, O> {
             let live = entries.into_iter().zip(are_live).filter(|(_, is_live)| *is_live);
             live.for_each(|(entry, _)| is_clear[entry] = true);
         }
+        let queue: Rc<str> = queue.into();
         let unclear = ids.zip(is_clear).filter(|(_, is_clear)| !is_clear);
-        Ok(unclear.map(|((state, id), _)| Entry { queue: queue.to_owned(), state, id: id.clone() }).collect())
+        Ok(unclear
+            .map(|((state, id), _)| Entry { queue: Rc::clone(&queue), state, id: id.clone() })
+            .collect())
+    }
+
+    async fn read_portions(
+        &self,
+        scan: &mut Scan<'_>,
+        wanted: Vec<Wanted<'_>>,
+        later: &mut Later,
+    ) -> Result<(), QueueFailure> {
+        for portion in wanted {
+            if scan.is_needed() {
+                self.read_portion(scan, portion, later).await?;
+            }
+        }
+        Ok(())
     }
 
     /// The payloads of one portion; at the end of its queue, also of what was left for then.
@@ -145,6 +163,7 @@ impl<O: Outside> Pass<'_, O> {
         later: &mut Later,
     ) -> Result<(), QueueFailure> {
         let Wanted { portion: Portion { queue, page, is_last, .. }, mut entries, flaw } = wanted;
+        let is_last = *is_last;
         flaw.iter().for_each(|flaw| scan.flaw(queue, flaw));
         if page.is_none() && !is_last {
             let is_active = |entry: &Entry| entry.state == State::Active;

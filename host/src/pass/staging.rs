@@ -167,8 +167,8 @@ impl<O: Outside> Pass<'_, O> {
                 true => vec![],
                 false => self.outside.jobs().are_live(source, &row_ids).await?,
             };
-            let unseen = are_live.into_iter().filter(|is_live| *is_live).count();
-            if let Err(unseen) = stages.go_on(Stage { done, seen: done - unseen }) {
+            let live = are_live.into_iter().filter(|is_live| *is_live).count();
+            if let Err(unseen) = stages.go_on(Stage { done, seen: done - live }) {
                 self.alarm(&source.name, AlarmKind::Unseen, unseen.to_string()).await?;
             }
         }

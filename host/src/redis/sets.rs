@@ -13,7 +13,7 @@ use super::reply;
 /// Ids in one command: Redis is busy with them for one to three milliseconds.
 const IDS_PER_COMMAND: usize = 1_000;
 
-/// Commands sent together: Redis serves others in between.
+/// Commands sent together; Redis can serve others between any two.
 const COMMANDS_PER_TRIP: usize = 10;
 
 /// One answer per entry, in their order; not all at one instant.

@@ -46,7 +46,7 @@ pub(super) fn opening(mode: Mode) -> Text {
         // After waiting for a lock, the newest committed row is what counts.
         Mode::Write | Mode::Raise => "BEGIN ISOLATION LEVEL READ COMMITTED",
     };
-    // The driver asks for the same when it connects: only behind a pooler, or after somebody's SET, is it another.
+    // What the driver asks for when it connects, so that it changes nothing, which PostgreSQL would report twice.
     let dates = "SET LOCAL datestyle = 'ISO, MDY'";
     let statement_ms = STATEMENT_TIMEOUT.as_millis();
     let (lock_ms, statement_ms, idle_ms) = match mode {
