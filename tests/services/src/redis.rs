@@ -3,8 +3,9 @@
 use crate::child::{Ended, Process};
 use crate::free_port::{Try, on_free_port};
 use crate::reply::ask;
+use crate::wait::until;
 use crate::{Certificates, tools, wait};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,6 +14,9 @@ use tempfile::TempDir;
 
 /// Longest time from fork to the first PONG.
 const UP_WITHIN: Duration = Duration::from_secs(20);
+
+/// Longest wait until everything is saved: gigabytes, on a disk that others use as well.
+const SAVED_WITHIN: Duration = Duration::from_secs(300);
 
 /// How a server differs from the plain one, which keeps everything in memory and never saves by itself.
 #[derive(Clone, Debug, Default)]
@@ -132,6 +136,17 @@ impl Redis {
     /// Runs one command as the administrator. The reply as text: arrays one element a line, nil as an empty text.
     pub fn command(&self, words: &[&str]) -> Result<String> {
         command(self.port, &self.options, words)
+    }
+
+    /// Saves everything, however long it takes; no reply would be waited for as long.
+    pub fn save(&self) -> Result<()> {
+        self.command(&["BGSAVE"])?;
+        until("Redis has saved everything", SAVED_WITHIN, || {
+            let persistence = self.command(&["INFO", "persistence"])?;
+            let says = |line: &str| persistence.lines().any(|said| said.trim_end() == line);
+            ensure!(says("rdb_last_bgsave_status:ok"), "saving failed:\n{persistence}");
+            Ok(says("rdb_bgsave_in_progress:0"))
+        })
     }
 
     /// The last lines the server logged.

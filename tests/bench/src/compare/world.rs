@@ -42,7 +42,7 @@ impl World {
         world.configure()?;
         world.salvage(SEEDED, &["migrate"])?;
         world.salvage(SEEDED, &["accept", "--all"])?;
-        world.redis.command(&["SAVE"]).context("saving the seeded queues")?;
+        world.redis.save().context("saving the seeded queues")?;
         Ok(world)
     }
 
