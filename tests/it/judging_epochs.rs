@@ -180,12 +180,15 @@ fn run_id(redis: &Redis) -> Result<String> {
     Ok(line.to_owned())
 }
 
-/// A wipe between the two looks of one pass is noticed as well: the second look alone proves nothing.
+/// A wipe between the two looks of one pass is noticed as well: the second look alone proves nothing. It is told as what it
+/// is, not as a change of what the job had left behind.
 #[tokio::test]
 async fn a_wipe_between_the_two_looks_leads_to_no_act() -> Result<()> {
     let redis = Redis::start()?;
     let system = running_on(&redis.url()).await?;
     lost(&system, &["s1"]).await?;
+    system.redis::<()>(&["HSET", &system.key(QUEUE, "slide-s1"), "failedReason", "out of ink"]).await?;
+    system.redis::<()>(&["ZADD", &system.key(QUEUE, "failed"), "1000", "slide-s1"]).await?;
     let before = SlideJob::read(system.db.pool(), "s1").await?;
     let rival = at(Moment::Settling, || {
         Box::pin(async {
