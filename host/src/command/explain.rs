@@ -126,8 +126,8 @@ fn tell(source: &SourceName, id: &str, line: &StoryLine) -> Result<(), CommandEr
 /// What the judgement rested on, a line each; `--json` has it whole.
 fn evidence(of: &Value) -> Vec<String> {
     let mut lines = Vec::new();
-    if let Some(at) = of["snapshot_ms"].as_i64().filter(|ms| *ms > 0) {
-        let at = Timestamp::from_millisecond(at).unwrap_or_default();
+    let taken_ms = of["snapshot_ms"].as_i64().filter(|ms| *ms > 0);
+    if let Some(at) = taken_ms.and_then(|ms| Timestamp::from_millisecond(ms).ok()) {
         let second = if of["second_look"] == true { ", and a second look agreed" } else { "" };
         lines.push(format!("queues read at {at:.0} under prefix {}{second}", of["prefix"]));
     }
