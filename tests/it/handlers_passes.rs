@@ -22,8 +22,7 @@ use crate::wasm_fixtures::{Folder, declaring, lines, manifest, shipped};
 pub(crate) fn hostile_slides() -> Value {
     let mut declared = manifest("slides", "SlideJob", "GENERATION");
     declared["sources"][0]["name"] = json!("generation");
-    declared["sources"][0]["queues"] =
-        json!([{ "name": "slide-generation", "job_id": "slide-{id}", "payload_key": "jobId" }]);
+    declared["sources"][0]["queues"] = json!([queue_rule("slide-generation", "slide-{id}", &["generate"])]);
     declared
 }
 

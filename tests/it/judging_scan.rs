@@ -397,7 +397,7 @@ fn bare(domain: &str, table: &str, kind: &str, job_type: &str) -> HandlerManifes
         on_requeue: None,
     };
     let rule = IdTemplate::parse("{id}").expect("a rule with one {id}");
-    let queue = QueueRule { name: QUEUE.to_owned(), job_id: rule, payload_key: "jobId".to_owned() };
+    let queue = QueueRule::new(QUEUE, rule, "jobId");
     let name = "bare".to_owned();
     let source = Source { name, table, job_types: vec![job_type], queues: vec![queue], reads: vec![] };
     HandlerManifest { domain: domain.to_owned(), description: String::new(), sources: vec![source] }

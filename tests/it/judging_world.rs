@@ -14,6 +14,7 @@ use salvage::redis::{RedisLease, RedisQueues};
 use salvage::wasm::Live;
 use salvage_core::act::{Act, Place, ScriptAnswer};
 use salvage_core::lease::Fence;
+use salvage_core::payload::{Data, Payload};
 use salvage_core::sighting::{QueueFailure, Residue};
 use salvage_core::snapshot::{IdsCopy, IdsPage, Snapshot, Stalled, State};
 use salvage_tests::rival::{Moment, Rival, Rivalled};
@@ -207,12 +208,12 @@ impl Queues for WatchedQueues<'_> {
     async fn remove_copies(&self) {
         self.inner.remove_copies().await;
     }
-    async fn payloads(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<Option<String>>, QueueFailure> {
+    async fn payloads(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<Payload>, QueueFailure> {
         if self.failing_payloads.get() {
             return Err(QueueFailure::Timeout { timeout_ms: 5_000 });
         }
         let payloads = self.inner.payloads(queue, entry_ids).await;
-        let gone = payloads.iter().flatten().filter(|payload| payload.is_none()).count();
+        let gone = payloads.iter().flatten().filter(|payload| payload.data == Data::Missing).count();
         let call = Call::Payloads { queue: queue.to_owned(), ids: entry_ids.to_vec(), gone };
         self.calls.borrow_mut().push(call);
         payloads

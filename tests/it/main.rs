@@ -84,6 +84,5 @@ mod wasm_cache;
 mod wasm_calls;
 mod wasm_fixtures;
 mod wasm_loading;
-mod wasm_released;
 mod wasm_shipped;
 mod wasm_swapping;

@@ -268,9 +268,5 @@ fn parent(table: &str, job_column: &str, status_column: &str, from: &str) -> Par
 }
 
 fn queue(name: &str, rule: &str) -> QueueRule {
-    QueueRule {
-        name: name.into(),
-        job_id: IdTemplate::parse(rule).expect("a rule with one {id}"),
-        payload_key: "jobId".into(),
-    }
+    QueueRule::new(name, IdTemplate::parse(rule).expect("a rule with one {id}"), "jobId")
 }

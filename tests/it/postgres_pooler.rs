@@ -48,8 +48,8 @@ async fn wrong_answers(
             }
             2 => postgres.are_live(of("exports/slide-export"), &[Cow::from(&own)]).await? == [true],
             3 => postgres.are_live(of("video-composition/composition"), &[Cow::from(&own)]).await? == [true],
-            4 => postgres.any_exists(of("slides/generation"), &["task-0".to_owned()]).await?,
-            5 => !postgres.any_exists(of("exports/video-export"), &["77".to_owned()]).await?,
+            4 => !postgres.existing(of("slides/generation"), &["task-0".to_owned()]).await?.is_empty(),
+            5 => postgres.existing(of("exports/video-export"), &["77".to_owned()]).await?.is_empty(),
             6 => {
                 let jobs =
                     vec![

@@ -122,9 +122,14 @@ async fn only_live_rows_of_the_sources_own_types_are_listed() -> Result<()> {
     let asked = ["z", "a", "c", "g\0", "d", "b", "f", "b"].map(Cow::from);
     let are_live = bench.postgres.are_live(source, &asked).await?;
     assert_eq!(are_live, [false, true, false, false, false, true, true, true]);
-    assert!(bench.postgres.any_exists(source, &["z".into(), "d".into()]).await?);
-    assert!(!bench.postgres.any_exists(source, &["z".into(), "c".into()]).await?);
-    assert!(!bench.postgres.any_exists(bench.source("video-export"), &["not a number".into()]).await?);
+    let existing = async |ids: &[&str]| {
+        let ids: Vec<String> = ids.iter().map(|id| (*id).to_owned()).collect();
+        bench.postgres.existing(source, &ids).await
+    };
+    assert_eq!(existing(&["z", "d"]).await?, BTreeSet::from(["d".to_owned()]));
+    assert!(existing(&["z", "c"]).await?.is_empty());
+    let number = bench.postgres.existing(bench.source("video-export"), &["not a number".into()]).await?;
+    assert!(number.is_empty());
     Ok(())
 }
 

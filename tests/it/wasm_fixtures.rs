@@ -12,6 +12,7 @@ use salvage_core::decision::Decision;
 use salvage_core::grants::{Grants, GrantsMode};
 use salvage_core::sighting::Residue;
 use salvage_core::source::{ColumnTypes, IdKind, ResolvedSource, SourceName, Standing};
+pub(crate) use salvage_tests::foreign::{declaring, hostile, queue_rule};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use wit_component::{ComponentEncoder, StringEncoding, dummy_module, embed_component_metadata};
@@ -19,11 +20,6 @@ use wit_parser::{LiftLowerAbi, ManglingAndAbi, Resolve};
 
 /// The contract's text, to be changed in a test.
 pub(crate) const CONTRACT: &str = include_str!("../../wit/v0.1/handler.wit");
-
-/// What `tests/hostile` is built to.
-pub(crate) fn hostile() -> Vec<u8> {
-    built("SALVAGE_TEST_HOSTILE", "hostile_handlers.wasm").expect("the hostile handler")
-}
 
 /// One of the shipped handlers.
 pub(crate) fn shipped(name: &str) -> Vec<u8> {
@@ -35,19 +31,6 @@ fn built(variable: &str, file: &str) -> Result<Vec<u8>> {
         .with_context(|| format!("{variable} is not set: run the tests by `cargo xtask test`"))?;
     let path = Path::new(&folder).join(file);
     std::fs::read(&path).with_context(|| format!("reading {}: run `cargo xtask test`", path.display()))
-}
-
-/// The hostile handler with another manifest written over its own.
-pub(crate) fn declaring(manifest: &Value) -> Vec<u8> {
-    const MARK: &[u8] = b"@hostile-manifest@";
-    const ROOM: usize = 8 * 1024;
-    let mut file = hostile();
-    let at = file.windows(MARK.len()).position(|window| window == MARK).expect("the mark");
-    let text = manifest.to_string();
-    let room = &mut file[at + MARK.len()..at + ROOM];
-    room.fill(b' ');
-    room[..text.len()].copy_from_slice(text.as_bytes());
-    file
 }
 
 /// Another build that does the same: with a custom section more, of this name.
@@ -68,7 +51,7 @@ pub(crate) fn manifest(domain: &str, table: &str, job_type: &str) -> Value {
                 "extra_columns": [], "queued": "QUEUED", "processing": "PROCESSING", "failed": "FAILED",
             },
             "job_types": [{ "name": job_type, "restart_safe": true }],
-            "queues": [{ "name": format!("{domain}-queue"), "job_id": "{id}", "payload_key": "jobId" }],
+            "queues": [queue_rule(&format!("{domain}-queue"), "{id}", &["work"])],
             "reads": [],
         }],
     })

@@ -7,6 +7,7 @@ pub mod answering;
 pub mod bullmq;
 pub mod door;
 pub mod example;
+pub mod foreign;
 pub mod rival;
 pub mod services;
 pub mod sim;

@@ -22,6 +22,7 @@ use salvage_core::act::{Act, Place, ScriptAnswer};
 use salvage_core::candidate::{LiveRow, RowToken};
 use salvage_core::lease::Fence;
 use salvage_core::ledger::Entry;
+use salvage_core::payload::Payload;
 use salvage_core::sighting::{QueueFailure, Residue};
 use salvage_core::snapshot::{IdsCopy, IdsPage, Snapshot, Stalled, State};
 use salvage_core::source::ResolvedSource;
@@ -271,7 +272,7 @@ impl Queues for RivalledQueues<'_> {
     async fn remove_copies(&self) {
         self.inner.remove_copies().await;
     }
-    async fn payloads(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<Option<String>>, QueueFailure> {
+    async fn payloads(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<Payload>, QueueFailure> {
         self.reads.set(self.reads.get() + 1);
         (self.rival)(Moment::BeforePayloads(self.reads.get())).await;
         self.inner.payloads(queue, entry_ids).await
@@ -362,8 +363,12 @@ impl Jobs for RivalledJobs<'_> {
         self.answered.set(self.answered.get() + 1);
         answer
     }
-    async fn any_exists(&self, source: &ResolvedSource, row_ids: &[String]) -> Result<bool, StoreFailure> {
-        self.inner.any_exists(source, row_ids).await
+    async fn existing(
+        &self,
+        source: &ResolvedSource,
+        row_ids: &[String],
+    ) -> Result<BTreeSet<String>, StoreFailure> {
+        self.inner.existing(source, row_ids).await
     }
     async fn inputs(
         &self,

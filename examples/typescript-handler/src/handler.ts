@@ -55,7 +55,13 @@ function source(
       failed: 'FAILED',
     },
     jobTypes: formats.map((format) => ({ name: format, restartSafe: true, onFail })),
-    queues: queues.map((queue) => ({ name: queue, jobId: 'export-{id}', payloadKey: 'jobId' })),
+    queues: queues.map((queue) => ({
+      name: queue,
+      jobId: 'export-{id}',
+      payloadKey: 'jobId',
+      jobNames: { tag: 'only', val: ['export'] },
+      foreignNames: [],
+    })),
     reads: [],
   };
 }

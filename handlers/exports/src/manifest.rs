@@ -3,7 +3,7 @@
 //! A failed export changes the export status of its deck or video and nothing else: the deck that could not be exported
 //! is as READY as before, and its `error` speaks of its generation.
 
-use salvage_handler_sdk::{JobType, Manifest, ParentChange, QueueRule, Source, Table};
+use salvage_handler_sdk::{JobNames, JobType, Manifest, ParentChange, QueueRule, Source, Table};
 
 /// The domain `exports`.
 pub const MANIFEST: Manifest = Manifest {
@@ -20,8 +20,8 @@ const SLIDE_EXPORT: Source = Source {
         JobType::restart_safe("PPTX").on_fail(DECK_EXPORT_FAILS),
     ],
     queues: &[
-        QueueRule { name: "slide-export", job_id: "export-{id}", payload_key: "jobId" },
-        QueueRule { name: "slide-generation", job_id: "export-{id}", payload_key: "jobId" },
+        QueueRule::new("slide-export", "export-{id}", "jobId", JOB_NAMES),
+        QueueRule::new("slide-generation", "export-{id}", "jobId", JOB_NAMES),
     ],
     reads: &[],
 };
@@ -34,11 +34,14 @@ const VIDEO_EXPORT: Source = Source {
         JobType::restart_safe("GIF").on_fail(VIDEO_EXPORT_FAILS),
     ],
     queues: &[
-        QueueRule { name: "video-export", job_id: "export-{id}", payload_key: "jobId" },
-        QueueRule { name: "video-composition", job_id: "export-{id}", payload_key: "jobId" },
+        QueueRule::new("video-export", "export-{id}", "jobId", JOB_NAMES),
+        QueueRule::new("video-composition", "export-{id}", "jobId", JOB_NAMES),
     ],
     reads: &[],
 };
+
+/// That of BullMQ, in all four queues. Whatever else lies there has other names.
+const JOB_NAMES: JobNames = JobNames::Only(&["export"]);
 
 /// What both job tables have in common; the format of the file is the job type.
 const fn export_jobs(table: &'static str) -> Table {

@@ -25,7 +25,7 @@
 //!             failed: "FAILED",
 //!         },
 //!         job_types: &[JobType::restart_safe("print")],
-//!         queues: &[QueueRule { name: "printing", job_id: "letter-{id}", payload_key: "jobId" }],
+//!         queues: &[QueueRule::new("printing", "letter-{id}", "jobId", JobNames::Only(&["print"]))],
 //!         reads: &[],
 //!     }],
 //! };
@@ -60,7 +60,7 @@ pub use decision::{Decide, Decision, Requeue};
 pub use error::Error;
 pub use inputs::{Input, Inputs, RawInput};
 pub use job::{Job, Residue};
-pub use manifest::{JobType, Manifest, ParentChange, QueueRule, Read, Source, Table};
+pub use manifest::{JobNames, JobType, Manifest, ParentChange, PayloadMatch, QueueRule, Read, Source, Table};
 pub use options::{Backoff, Options, Retention};
 pub use row::Row;
 pub use serde_json::{Value, json};

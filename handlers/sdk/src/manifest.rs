@@ -145,6 +145,8 @@ pub struct ParentChange {
 }
 
 /// A queue and how to recognise the source's jobs in it.
+///
+/// Made by [`QueueRule::new`], so that nobody leaves the names of the jobs open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueRule {
     /// BullMQ's queue name, without the prefix.
@@ -153,6 +155,70 @@ pub struct QueueRule {
     pub job_id: &'static str,
     /// The key of the payload that holds the row's id, e.g. `jobId`.
     pub payload_key: &'static str,
+    /// The names that this source's BullMQ jobs have in this queue.
+    pub job_names: JobNames,
+    /// Names of entries that are never jobs of this source, whatever their ids and payloads say.
+    pub foreign_names: &'static [&'static str],
+    /// The path of the payload's text that serves as the job's name, where all jobs of the queue have one name.
+    pub name_key: Option<&'static str>,
+    /// A payload value by which this source's entries are told from others of the same name.
+    pub ours_when: Option<PayloadMatch>,
+}
+
+impl QueueRule {
+    /// A queue where this source's entries have these ids, carry the row's id under this key, and have these names.
+    pub const fn new(
+        name: &'static str,
+        job_id: &'static str,
+        payload_key: &'static str,
+        job_names: JobNames,
+    ) -> Self {
+        QueueRule {
+            name,
+            job_id,
+            payload_key,
+            job_names,
+            foreign_names: &[],
+            name_key: None,
+            ours_when: None,
+        }
+    }
+
+    /// Names that are never jobs of this source.
+    #[must_use]
+    pub const fn foreign(self, names: &'static [&'static str]) -> Self {
+        QueueRule { foreign_names: names, ..self }
+    }
+
+    /// Takes the text at this path of the payload, e.g. `meta.kind`, for the job's name.
+    #[must_use]
+    pub const fn named_by(self, path: &'static str) -> Self {
+        QueueRule { name_key: Some(path), ..self }
+    }
+
+    /// Entries are this source's only if the payload has one of these values at this path.
+    #[must_use]
+    pub const fn ours_when(self, path: &'static str, is_in: &'static [&'static str]) -> Self {
+        QueueRule { ours_when: Some(PayloadMatch { path, is_in }), ..self }
+    }
+}
+
+/// The names of a source's BullMQ jobs in a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobNames {
+    /// Any name: no entry is foreign by its name, and one without a row's id keeps the queue in doubt.
+    Any,
+    /// These; an entry of another name that carries no row's id is foreign.
+    Only(&'static [&'static str]),
+}
+
+/// A text or number at a path of the payload, and the values that count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PayloadMatch {
+    /// Keys joined by dots, e.g. `meta.kind`.
+    pub path: &'static str,
+    /// At least one value.
+    pub is_in: &'static [&'static str],
 }
 
 /// Rows of another table, read for `decide` by one equality.

@@ -144,6 +144,15 @@ fn queue(rule: &declared::QueueRule) -> types::QueueRule {
         name: rule.name.to_owned(),
         job_id: rule.job_id.to_owned(),
         payload_key: rule.payload_key.to_owned(),
+        job_names: match rule.job_names {
+            declared::JobNames::Any => types::JobNames::Any,
+            declared::JobNames::Only(names) => types::JobNames::Only(owned(names)),
+        },
+        foreign_names: owned(rule.foreign_names),
+        name_key: rule.name_key.map(str::to_owned),
+        ours_when: rule
+            .ours_when
+            .map(|ours| types::PayloadMatch { path: ours.path.to_owned(), in_: owned(ours.is_in) }),
     }
 }
 

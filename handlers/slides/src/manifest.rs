@@ -1,6 +1,6 @@
 //! What the domain owns: the job table, its types and queues, and what is read for a judgement.
 
-use salvage_handler_sdk::{JobType, Manifest, ParentChange, QueueRule, Read, Source, Table};
+use salvage_handler_sdk::{JobNames, JobType, Manifest, ParentChange, QueueRule, Read, Source, Table};
 
 /// The domain `slides`.
 pub const MANIFEST: Manifest = Manifest {
@@ -30,8 +30,8 @@ const GENERATION: Source = Source {
         JobType::not_restart_safe("OUTLINE").on_fail(DECK_FAILS),
     ],
     queues: &[
-        QueueRule { name: "slide-generation", job_id: "slide-{id}", payload_key: "jobId" },
-        QueueRule { name: "slide-export", job_id: "slide-{id}", payload_key: "jobId" },
+        QueueRule::new("slide-generation", "slide-{id}", "jobId", JOB_NAMES),
+        QueueRule::new("slide-export", "slide-{id}", "jobId", JOB_NAMES),
     ],
     reads: &[Read {
         name: "deck",
@@ -43,6 +43,9 @@ const GENERATION: Source = Source {
         limit: 1,
     }],
 };
+
+/// Those of BullMQ. Whatever else lies in these queues has other names.
+const JOB_NAMES: JobNames = JobNames::Only(&["generate", "outline"]);
 
 const DECK_FAILS: ParentChange = ParentChange {
     table: "SlideDeck",

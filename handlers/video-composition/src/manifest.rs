@@ -1,6 +1,6 @@
 //! What the domain owns: two job tables, their types and queues, and what is read for a judgement.
 
-use salvage_handler_sdk::{JobType, Manifest, ParentChange, QueueRule, Read, Source, Table};
+use salvage_handler_sdk::{JobNames, JobType, Manifest, ParentChange, QueueRule, Read, Source, Table};
 
 /// The domain `video-composition`.
 pub const MANIFEST: Manifest = Manifest {
@@ -33,8 +33,8 @@ const COMPOSITION: Source = Source {
         JobType::restart_safe("PREVIEW"),
     ],
     queues: &[
-        QueueRule { name: "video-composition", job_id: "video-{id}", payload_key: "jobId" },
-        QueueRule { name: "video-export", job_id: "video-{id}", payload_key: "jobId" },
+        QueueRule::new("video-composition", "video-{id}", "jobId", JobNames::Only(&["compose", "preview"])),
+        QueueRule::new("video-export", "video-{id}", "jobId", JobNames::Only(&["compose", "preview"])),
     ],
     reads: &[
         Read {
@@ -86,7 +86,7 @@ const NARRATION: Source = Source {
         failed: "FAILED",
     },
     job_types: &[JobType::restart_safe("narration").on_fail(NARRATION_FAILS)],
-    queues: &[QueueRule { name: "narration", job_id: "{id}", payload_key: "jobId" }],
+    queues: &[QueueRule::new("narration", "{id}", "jobId", JobNames::Only(&["narrate"]))],
     reads: &[],
 };
 

@@ -9,7 +9,7 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use salvage_core::candidate::{Candidate, LiveStatus, RowToken};
 use salvage_core::lookup::Lookup;
 use salvage_core::manifest::{IdTemplate, QueueRule, Source, TableMapping};
-use salvage_core::payload::wanted_keys;
+use salvage_core::payload::row_named_in;
 use salvage_core::snapshot::{IdsPage, State};
 use salvage_core::source::{ColumnTypes, IdKind, ResolvedSource, SourceName, Standing};
 
@@ -39,7 +39,7 @@ fn look_up(criterion: &mut Criterion) {
             .collect();
         group.bench_function(name, |bencher| {
             bencher.iter_batched(
-                || Lookup::new(&sources, &candidates),
+                || Lookup::new(&sources, &candidates, 0),
                 |mut lookup| {
                     for page in ids.chunks(PAGE) {
                         lookup.see(QUEUE, State::Waiting, &IdsPage { ids: page.into(), flaw: None });
@@ -58,15 +58,17 @@ fn index(criterion: &mut Criterion) {
     let candidates: Vec<Candidate> =
         (0..CANDIDATES).map(|index| candidate(&row_id(IdKind::Text, index))).collect();
     criterion.bench_function("index of 100k candidates", |bencher| {
-        bencher.iter(|| Lookup::new(&sources, black_box(&candidates)).unresolved());
+        bencher.iter(|| Lookup::new(&sources, black_box(&candidates), 0).unresolved());
     });
 }
 
 /// The row's id in a payload of half a kilobyte, which the scan reads of each entry under another id.
 fn payload(criterion: &mut Criterion) {
     let payload = format!(r#"{{"jobId":"c0123456789","userId":7,"input":"{}"}}"#, "z".repeat(500));
+    let source = source(IdKind::Text, "job-{id}");
+    let rule = &source.declared.queues[0];
     criterion.bench_function("row id in a payload of 540 bytes", |bencher| {
-        bencher.iter(|| wanted_keys(black_box(&payload), &["jobId"]));
+        bencher.iter(|| row_named_in(black_box(&payload), &source, rule));
     });
 }
 
@@ -94,11 +96,7 @@ fn candidate(id: &str) -> Candidate {
 }
 
 fn source(id_kind: IdKind, rule: &str) -> ResolvedSource {
-    let rule = QueueRule {
-        name: QUEUE.into(),
-        job_id: IdTemplate::parse(rule).expect("a rule with one {id}"),
-        payload_key: "jobId".into(),
-    };
+    let rule = QueueRule::new(QUEUE, IdTemplate::parse(rule).expect("a rule with one {id}"), "jobId");
     let table = TableMapping {
         table: "Job".into(),
         id: "id".into(),

@@ -2,16 +2,15 @@
 
 use crate::candidate::{Candidate, LiveStatus, RowToken};
 use crate::lookup::Lookup;
-use crate::manifest::{IdTemplate, JobType, QueueRule, Source, TableMapping};
+use crate::manifest::{IdTemplate, JobNames, JobType, QueueRule, Source, TableMapping};
 use crate::snapshot::{IdsPage, QueueReading, Server, Snapshot, State};
 use crate::source::{ColumnTypes, IdKind, ResolvedSource, SourceName, Standing};
 
 /// A source over table `name`, with one restart-safe type `T` and (queue, rule) pairs; the payload key is `jobId`.
 pub(crate) fn source(name: &str, id_kind: IdKind, queues: &[(&str, &str)]) -> ResolvedSource {
     let queue = |(name, rule): &(&str, &str)| QueueRule {
-        name: (*name).into(),
-        job_id: IdTemplate::parse(rule).expect("a rule with one {id}"),
-        payload_key: "jobId".into(),
+        job_names: JobNames::Only(vec!["work".into()]),
+        ..QueueRule::new(name, IdTemplate::parse(rule).expect("a rule with one {id}"), "jobId")
     };
     let declared = Source {
         name: name.into(),
@@ -113,7 +112,7 @@ pub(crate) fn seen<'a>(
     candidates: &'a [Candidate],
     snapshot: &Snapshot,
 ) -> Lookup<'a> {
-    let mut lookup = Lookup::new(sources, candidates);
+    let mut lookup = Lookup::new(sources, candidates, 0);
     for (queue, reading) in &snapshot.queues {
         for (state, ids) in &reading.ids {
             lookup.see(queue, *state, &IdsPage { ids: ids.into(), flaw: None });

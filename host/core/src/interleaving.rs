@@ -5,7 +5,6 @@
 //! host pages a copy. Only what is read does not move.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};
@@ -14,7 +13,8 @@ use crate::candidate::Candidate;
 use crate::fixtures::{candidate, queue, snapshot, source};
 use crate::lookup::Lookup;
 use crate::naming::Entry;
-use crate::scan::Scan;
+use crate::payload::Payload;
+use crate::scan::{Accepted, Scan};
 use crate::sighting::Sighting;
 use crate::snapshot::{IdsPage, QueueReading, Snapshot, State};
 use crate::source::{IdKind, ResolvedSource};
@@ -164,7 +164,7 @@ impl Reader {
         let early = self.atomic();
         let was_there = |entry: &Entry| early.queues[&*entry.queue].entries().any(|(_, id)| id == entry.id);
         let late = self.atomic();
-        judge(&late, || {}, |entry| Some(if was_there(entry) { payload(entry) } else { "null" }), |_| true)
+        judge(&late, || {}, |entry| Some(if was_there(entry) { payload(entry) } else { FOREIGN }), |_| true)
     }
 }
 
@@ -179,8 +179,8 @@ fn judge<'p>(
     let rules = [("a", "slide-{id}"), ("b", "slide-{id}")];
     let sources: Vec<ResolvedSource> = vec![source("slides", IdKind::Text, &rules)];
     let candidates: Vec<Candidate> = vec![candidate(0, "7")];
-    let accepted = BTreeSet::new();
-    let mut lookup = Lookup::new(&sources, &candidates);
+    let accepted = Accepted::default();
+    let mut lookup = Lookup::new(&sources, &candidates, 0);
     for (name, state, page) in pages(snapshot, |_| true) {
         turn();
         lookup.see(name, state, &page);
@@ -192,12 +192,14 @@ fn judge<'p>(
         let is_clear = naming.named_by_rule(name, page.ids.iter()).is_clear;
         for (id, _) in page.ids.iter().zip(is_clear).filter(|(_, is_clear)| !is_clear) {
             let entry = Entry { queue: name.into(), state, id: id.clone() };
-            if scan.read(&entry, read(&entry)) {
+            let payload =
+                read(&entry).map(|data| Payload::named(if data == FOREIGN { "ping" } else { "work" }, data));
+            if scan.read(&entry, &payload.unwrap_or_default()) {
                 scan.looked_again(&entry, is_listed(&entry));
             }
         }
     }
-    scan.finish(snapshot, &BTreeSet::new()).sightings.remove(0)
+    scan.finish(snapshot).sightings.remove(0)
 }
 
 /// Every id of these queues on a page of its own, `active` last in each.
@@ -210,6 +212,9 @@ fn pages(snapshot: &Snapshot, is_wanted: impl Fn(&str) -> bool) -> Vec<(&str, St
         })
         .collect()
 }
+
+/// The payload of somebody else's entry.
+const FOREIGN: &str = "null";
 
 fn payload(entry: &Entry) -> &'static str {
     if entry.id == "99" { r#"{"jobId":"other"}"# } else { r#"{"jobId":"7"}"# }

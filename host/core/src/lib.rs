@@ -24,10 +24,12 @@ mod fixtures;
 pub mod grants;
 #[cfg(test)]
 mod interleaving;
+mod json;
 pub mod lease;
 pub mod ledger;
 pub mod lookup;
 pub mod manifest;
+pub mod mention;
 pub mod naming;
 pub mod outcome;
 pub mod parking;

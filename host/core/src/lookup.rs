@@ -27,7 +27,11 @@ pub struct Lookup<'a> {
     pub(crate) naming: Rc<Naming<'a>>,
     /// One per candidate; `None` where it is unresolved.
     pub(crate) sightings: Vec<Option<Sighting>>,
+    /// The candidates from here on only ride along: they are looked up, and nothing is read for their sake.
+    riders_from: usize,
+    /// Of those that do not.
     unresolved: usize,
+    found_by_payload: BTreeSet<usize>,
     /// Flaws of queues that showed only when their ids were read.
     flaws: BTreeMap<String, Vec<Flaw>>,
     /// Per source.
@@ -35,13 +39,17 @@ pub struct Lookup<'a> {
 }
 
 impl<'a> Lookup<'a> {
-    /// Begins with every candidate unresolved.
+    /// Begins with every candidate unresolved. The last `riders` of them are looked up with the others, and keep no
+    /// look-up going.
     #[must_use]
-    pub fn new(sources: &'a [ResolvedSource], candidates: &'a [Candidate]) -> Self {
+    pub fn new(sources: &'a [ResolvedSource], candidates: &'a [Candidate], riders: usize) -> Self {
+        let riders_from = candidates.len().saturating_sub(riders);
         Self {
             naming: Rc::new(Naming::new(sources, candidates)),
             sightings: vec![None; candidates.len()],
-            unresolved: candidates.len(),
+            riders_from,
+            unresolved: riders_from,
+            found_by_payload: BTreeSet::new(),
             flaws: BTreeMap::new(),
             by_rule: vec![Sample::new(); sources.len()],
         }
@@ -88,8 +96,9 @@ impl<'a> Lookup<'a> {
     /// The queues in which an unresolved candidate may be, in name order.
     #[must_use]
     pub fn queues(&self) -> BTreeSet<String> {
-        let sources: BTreeSet<usize> =
-            self.unresolved_candidates().map(|(_, candidate)| candidate.source).collect();
+        let unresolved =
+            self.unresolved_candidates().take_while(|(position, _)| *position < self.riders_from);
+        let sources: BTreeSet<usize> = unresolved.map(|(_, candidate)| candidate.source).collect();
         let rules = sources.into_iter().flat_map(|source| &self.naming.sources[source].declared.queues);
         rules.map(|rule| rule.name.clone()).collect()
     }
@@ -108,7 +117,8 @@ impl<'a> Lookup<'a> {
         self.unresolved_candidates().filter_map(entry).collect()
     }
 
-    fn unresolved_candidates(&self) -> impl Iterator<Item = (usize, &'a Candidate)> {
+    /// The unresolved candidates by position, riders included.
+    pub(crate) fn unresolved_candidates(&self) -> impl Iterator<Item = (usize, &'a Candidate)> {
         let all = self.sightings.iter().zip(self.naming.candidates).enumerate();
         all.filter(|(_, (sighting, _))| sighting.is_none())
             .map(|(position, (_, candidate))| (position, candidate))
@@ -125,8 +135,20 @@ impl<'a> Lookup<'a> {
         let sighting = &mut self.sightings[position];
         if sighting.is_none() {
             *sighting = Some(Sighting::Scheduled { queue: queue.to_owned(), state });
-            self.unresolved -= 1;
+            self.unresolved -= usize::from(position < self.riders_from);
         }
+    }
+
+    /// As [`Self::found`], by an entry's payload.
+    pub(crate) fn found_by_payload(&mut self, position: usize, queue: &str, state: State) {
+        if self.sightings[position].is_none() {
+            self.found_by_payload.insert(position);
+        }
+        self.found(position, queue, state);
+    }
+
+    pub(crate) fn take_found_by_payload(&mut self) -> BTreeSet<usize> {
+        std::mem::take(&mut self.found_by_payload)
     }
 
     /// Takes note of a flaw that shows only now: nothing may be called absent from this queue any more.

@@ -4,6 +4,7 @@
 //! are in [`HandlerManifest::faults`].
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -117,6 +118,82 @@ pub struct QueueRule {
     pub job_id: IdTemplate,
     /// Key of the payload that holds the row's id.
     pub payload_key: String,
+    /// Names of the source's jobs in this queue.
+    pub job_names: JobNames,
+    /// Names of entries that are never jobs of the source, whatever their ids and payloads say.
+    pub foreign_names: Vec<String>,
+    /// Where the payload holds what serves as the job's name; `None`: the job's own name.
+    pub name_key: Option<PayloadPath>,
+    /// A payload value that tells the source's entries from others of the same name.
+    pub ours_when: Option<PayloadMatch>,
+}
+
+impl QueueRule {
+    /// A queue whose entries may have any name.
+    #[must_use]
+    pub fn new(name: &str, job_id: IdTemplate, payload_key: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            job_id,
+            payload_key: payload_key.to_owned(),
+            job_names: JobNames::Any,
+            foreign_names: vec![],
+            name_key: None,
+            ours_when: None,
+        }
+    }
+}
+
+/// The names of a source's jobs in a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JobNames {
+    /// Any: no entry is foreign by its name.
+    Any,
+    /// These; at least one.
+    Only(Vec<String>),
+}
+
+/// A value of the payload and what it has to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PayloadMatch {
+    /// Where it is.
+    pub path: PayloadPath,
+    /// Any of these; a number matches its text. At least one.
+    #[serde(rename = "in")]
+    pub is_in: Vec<String>,
+}
+
+/// Keys of nested objects of a payload, written with dots between them: `meta.kind`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(into = "String")]
+pub struct PayloadPath(Vec<String>);
+
+impl PayloadPath {
+    /// Parses a path; `None` if any of its keys is empty.
+    #[must_use]
+    pub fn parse(path: &str) -> Option<Self> {
+        let keys: Vec<String> = path.split('.').map(str::to_owned).collect();
+        keys.iter().all(|key| !key.is_empty()).then_some(Self(keys))
+    }
+
+    /// Its keys, the outermost first; at least one.
+    #[must_use]
+    pub fn keys(&self) -> &[String] {
+        &self.0
+    }
+}
+
+impl From<PayloadPath> for String {
+    fn from(path: PayloadPath) -> Self {
+        path.0.join(".")
+    }
+}
+
+impl fmt::Display for PayloadPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("."))
+    }
 }
 
 /// Rows of another table, read for `decide` by one equality.
@@ -232,9 +309,9 @@ impl Source {
         }
         duplicates(self.queues.iter().map(|queue| queue.name.as_str()), "queue", faults);
         for queue in &self.queues {
-            if queue.name.is_empty() || queue.payload_key.is_empty() {
-                faults.push(format!("queue {:?}: name and payload key must not be empty", queue.name));
-            }
+            let mut own = Vec::new();
+            queue.faults(&mut own);
+            faults.extend(own.into_iter().map(|fault| format!("queue {:?}: {fault}", queue.name)));
         }
         duplicates(self.reads.iter().map(|read| read.name.as_str()), "read", faults);
         for read in &self.reads {
@@ -249,6 +326,27 @@ impl Source {
                     ));
                 }
             }
+        }
+    }
+}
+
+impl QueueRule {
+    fn faults(&self, faults: &mut Vec<String>) {
+        if self.name.is_empty() || self.payload_key.is_empty() {
+            faults.push("name and payload key must not be empty".to_owned());
+        }
+        if let JobNames::Only(names) = &self.job_names {
+            if names.is_empty() {
+                faults.push("its job names must be `any` or at least one name".to_owned());
+            }
+            duplicates(names.iter().map(String::as_str), "job name", faults);
+            for name in self.foreign_names.iter().filter(|name| names.contains(name)) {
+                faults.push(format!("{name:?} is both a job name and a foreign name"));
+            }
+        }
+        duplicates(self.foreign_names.iter().map(String::as_str), "foreign name", faults);
+        if self.ours_when.as_ref().is_some_and(|ours| ours.is_in.is_empty()) {
+            faults.push("its ours-when names no value".to_owned());
         }
     }
 }

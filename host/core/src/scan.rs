@@ -7,23 +7,45 @@
 //! |---|---|---|
 //! | hash gone, id in no state any more | departed | nothing: busy queues have such ids in every scan |
 //! | hash gone, id still listed | unreadable | it might be anybody's: doubt |
-//! | payload not JSON | unreadable | the same |
-//! | JSON without the source's key | foreign | readable, and not this job |
+//! | payload not JSON, or too long | unreadable | the same |
+//! | carries a row's id under the source's key | attributed | that row's job; another's, if no such row exists |
+//! | carries none, and its name is not one of the source's | foreign | readable, and not this job |
+//! | carries none, and may be the source's by its name | unattributed | it might be any job of the source: doubt |
+//!
+//! *Foreign* is believed of a manifest's word only against two further signs. A candidate whose own id stands in an entry
+//! that nobody else owns is in doubt ([`crate::mention`]); and an active entry that is foreign keeps PROCESSING rows in
+//! doubt that were written since a worker took it, for that worker may have inserted the row itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::{Map, Number, Value};
 
-use crate::candidate::Candidate;
+use crate::candidate::{Candidate, LiveStatus};
+use crate::epoch::SKEW_MARGIN;
+use crate::json::{self, Scalar};
 use crate::lookup::{Lookup, SAMPLE_MAX, Sample};
 use crate::manifest::QueueRule;
+use crate::mention::{Mention, Mentions, Place, is_common};
 use crate::naming::{Entry, Naming};
-use crate::payload::wanted_keys;
+use crate::payload::{Data, Payload, Said, keys_of, written};
 use crate::sighting::{Doubt, EntryFault, QueueFailure, Residue, Sighting};
-use crate::snapshot::{Flaw, Snapshot};
-use crate::source::ResolvedSource;
+use crate::snapshot::{Flaw, Snapshot, State};
+
+#[cfg(test)]
+mod tests;
+
+/// What the operator said of entries and queues.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Accepted {
+    /// Queues without any trace of `BullMQ` that count as they are.
+    pub queues: BTreeSet<String>,
+    /// Entries that count as harmless, whatever they hold: (queue, entry id).
+    pub entries: BTreeSet<(String, String)>,
+    /// Names of entries that count as somebody else's: (queue, job name).
+    pub foreign: BTreeSet<(String, String)>,
+}
 
 /// What a scan saw, for the report and the ledger.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -32,10 +54,25 @@ pub struct ScanCounts {
     pub read: usize,
     /// Vanished between the snapshot and the read.
     pub departed: usize,
-    /// Readable, but nobody's.
+    /// Readable, and somebody else's by their names.
     pub foreign: usize,
+    /// Readable, without a row's id, and perhaps a source's.
+    pub unattributed: usize,
     /// Not readable and not accepted.
     pub unreadable: usize,
+}
+
+/// Whose the entries of one queue are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Attribution {
+    /// Their ids name live rows.
+    pub by_id: usize,
+    /// Their payloads carry a row's id.
+    pub by_payload: usize,
+    /// Somebody else's, by their names.
+    pub foreign: usize,
+    /// Perhaps a source's, and nobody can say which row's.
+    pub unattributed: usize,
 }
 
 /// The entries of one queue that are not readable and not accepted.
@@ -49,26 +86,71 @@ pub struct Unreadable {
     pub fault: EntryFault,
 }
 
+/// Entries of one queue that may be a source's and carry no row's id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unattributed {
+    /// How many were met.
+    pub count: usize,
+    /// The first of them: enough to name one.
+    pub entry: String,
+    /// Its job name, if it has one.
+    pub name: Option<String>,
+    /// Some paths at which its payload has values.
+    pub keys: Vec<String>,
+}
+
+/// A foreign entry that a worker is at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ForeignActive {
+    entry: String,
+    name: Option<String>,
+    /// When the worker took it; 0 if it did not say.
+    processed_ms: u64,
+}
+
+/// A row that an entry's payload names, and whose candidates' ids stand in it, too.
+#[derive(Debug)]
+struct Named {
+    source: usize,
+    row_id: String,
+    mentions: Vec<(usize, Mention)>,
+}
+
 /// A scan under way.
 #[derive(Debug)]
 pub struct Scan<'a> {
     lookup: Lookup<'a>,
-    accepted: &'a BTreeSet<(String, String)>,
+    accepted: &'a Accepted,
+    mentions: Mentions<'a>,
     unreadable: BTreeMap<String, Unreadable>,
+    /// By queue and source.
+    unattributed: BTreeMap<(String, usize), Unattributed>,
+    foreign_active: BTreeMap<(String, usize), ForeignActive>,
+    /// Not known to exist yet.
+    unproven: Vec<Named>,
     named: Vec<BTreeMap<String, String>>,
+    /// Names under which the operator's word was contradicted: a row was attributed.
+    contradicted: BTreeSet<(String, String)>,
     counts: ScanCounts,
+    attribution: BTreeMap<String, Attribution>,
 }
 
 impl<'a> Scan<'a> {
-    /// Begins with what the direct look-up found. `accepted` are entries the operator marked as harmless.
+    /// Begins with what the direct look-up found.
     #[must_use]
-    pub fn new(lookup: Lookup<'a>, accepted: &'a BTreeSet<(String, String)>) -> Self {
+    pub fn new(lookup: Lookup<'a>, accepted: &'a Accepted) -> Self {
         Self {
             named: vec![BTreeMap::new(); lookup.naming.sources.len()],
+            mentions: Mentions::of(lookup.unresolved_candidates()),
             lookup,
             accepted,
             unreadable: BTreeMap::new(),
+            unattributed: BTreeMap::new(),
+            foreign_active: BTreeMap::new(),
+            unproven: vec![],
+            contradicted: BTreeSet::new(),
             counts: ScanCounts::default(),
+            attribution: BTreeMap::new(),
         }
     }
 
@@ -95,16 +177,23 @@ impl<'a> Scan<'a> {
         Rc::clone(&self.lookup.naming)
     }
 
+    /// Takes in that so many entries of a queue need no payload: their ids name live rows.
+    pub fn clear(&mut self, queue: &str, entries: usize) {
+        self.attribution_of(queue).by_id += entries;
+    }
+
+    fn attribution_of(&mut self, queue: &str) -> &mut Attribution {
+        self.attribution.entry(queue.to_owned()).or_default()
+    }
+
     /// Takes in one payload. Returns whether the entry must be looked for again, because its payload was gone.
     #[must_use]
-    pub fn read(&mut self, entry: &Entry, payload: Option<&str>) -> bool {
+    pub fn read(&mut self, entry: &Entry, payload: &Payload) -> bool {
         self.counts.read += 1;
-        let Some(payload) = payload else { return true };
-        let rules = self.lookup.naming.rules.get(&*entry.queue).into_iter().flatten();
-        let wanted: Vec<&str> = rules.map(|(_, rule)| rule.payload_key.as_str()).collect();
-        match wanted_keys(payload, &wanted) {
-            Some(payload) => self.matched(entry, &payload),
-            None => self.doubt(entry, EntryFault::NotJson),
+        match &payload.data {
+            Data::Missing => return true,
+            Data::TooLong { .. } => self.doubt(entry, EntryFault::TooLong),
+            Data::Text(text) => self.matched(entry, payload, text),
         }
         false
     }
@@ -118,28 +207,164 @@ impl<'a> Scan<'a> {
         }
     }
 
-    fn matched(&mut self, entry: &Entry, payload: &Map<String, Value>) {
-        let rules = self.lookup.naming.rules.get(&*entry.queue).cloned().unwrap_or_default();
-        let mut is_foreign = true;
-        for (source, rule) in rules {
-            let Some(row_id) = named_row(payload, &self.lookup.naming.sources[source], rule) else {
-                continue;
-            };
-            is_foreign = false;
-            if let Some(position) = self.lookup.naming.candidate(source, &row_id) {
-                self.lookup.found(position, &entry.queue, entry.state);
-            }
-            if self.named[source].len() < SAMPLE_MAX {
-                self.named[source].insert(row_id, entry.queue.to_string());
-            }
+    /// Rows that payloads name beside other candidates' ids, by source: whether they exist decides whose those entries are.
+    #[must_use]
+    pub fn unproven(&self) -> BTreeMap<usize, Vec<String>> {
+        let mut rows: BTreeMap<usize, BTreeSet<&str>> = BTreeMap::new();
+        for named in &self.unproven {
+            rows.entry(named.source).or_default().insert(&named.row_id);
         }
-        if is_foreign {
-            self.counts.foreign += 1;
+        let owned = |ids: BTreeSet<&str>| ids.into_iter().map(str::to_owned).collect();
+        rows.into_iter().map(|(source, ids)| (source, owned(ids))).collect()
+    }
+
+    /// Takes in which of the unproven rows of a source exist. An entry whose row does not is nobody's, and may be the job
+    /// of a candidate whose id it holds.
+    pub fn proven(&mut self, source: usize, existing: &BTreeSet<String>) {
+        let unproven = std::mem::take(&mut self.unproven);
+        for named in unproven {
+            if named.source != source {
+                self.unproven.push(named);
+            } else if !existing.contains(&named.row_id) {
+                named
+                    .mentions
+                    .into_iter()
+                    .for_each(|(position, mention)| self.mentions.take(position, mention));
+            }
         }
     }
 
+    fn matched(&mut self, entry: &Entry, payload: &Payload, text: &str) {
+        let naming = Rc::clone(&self.lookup.naming);
+        let rules = naming.rules.get(&*entry.queue).map_or(&[][..], Vec::as_slice);
+        let mut said = vec![Said::default(); rules.len()];
+        let mut mentioned: Vec<(usize, Place)> = vec![];
+        let is_json = json::walk(text, &mut |path, leaf| {
+            for ((source, rule), said) in rules.iter().zip(&mut said) {
+                said.take(&naming.sources[*source], rule, path, leaf);
+            }
+            if let Scalar::Text(value) | Scalar::Number(value) = leaf {
+                let place = |position| (position, Place::Payload(written(path)));
+                mentioned.extend(self.mentions.named_by(value).map(place));
+            }
+        });
+        if !is_json {
+            return self.doubt(entry, EntryFault::NotJson);
+        }
+        let by_name = payload.name.as_deref().into_iter().flat_map(|name| self.mentions.named_by(name));
+        mentioned.extend(by_name.map(|position| (position, Place::Name)));
+        let by_id = self.mentions.in_entry_id(&entry.id).into_iter();
+        mentioned.extend(by_id.map(|position| (position, Place::EntryId)));
+        let read = Read { entry, payload, text, mentioned };
+        let mut whose = Whose::Foreign;
+        for ((source, rule), said) in rules.iter().zip(&said) {
+            whose = whose.min(self.attribute(*source, rule, said, &read));
+        }
+        self.count(&entry.queue, whose);
+    }
+
+    fn count(&mut self, queue: &str, whose: Whose) {
+        let attribution = self.attribution_of(queue);
+        match whose {
+            Whose::Row => attribution.by_payload += 1,
+            Whose::Unattributed => attribution.unattributed += 1,
+            Whose::Foreign => attribution.foreign += 1,
+        }
+        self.counts.unattributed += usize::from(whose == Whose::Unattributed);
+        self.counts.foreign += usize::from(whose == Whose::Foreign);
+    }
+
+    /// Whose an entry is, as far as one source of its queue can tell; takes in what follows for its candidates.
+    fn attribute(&mut self, source: usize, rule: &QueueRule, said: &Said, read: &Read<'_>) -> Whose {
+        let Read { entry, payload, .. } = read;
+        if said.is_never_ours(rule, payload) {
+            self.note_active(source, read);
+            return Whose::Foreign;
+        }
+        if let Some(row_id) = &said.row_id {
+            self.names_row(source, row_id, read);
+            return Whose::Row;
+        }
+        let word = payload.name.clone().map(|name| (entry.queue.to_string(), name));
+        let is_foreign = said.is_foreign(rule, payload)
+            || word.is_some_and(|word| self.accepted.foreign.contains(&word))
+            || is_waiting_iteration(entry);
+        self.take_mentions(source, is_foreign, read);
+        if is_foreign {
+            self.note_active(source, read);
+            return Whose::Foreign;
+        }
+        if !self.is_accepted(entry) {
+            let first = || Unattributed {
+                count: 0,
+                entry: entry.id.clone(),
+                name: payload.name.clone(),
+                keys: keys_of(read.text),
+            };
+            self.unattributed.entry((entry.queue.to_string(), source)).or_insert_with(first).count += 1;
+        }
+        Whose::Unattributed
+    }
+
+    /// The payload names a row of the source under its key.
+    fn names_row(&mut self, source: usize, row_id: &str, read: &Read<'_>) {
+        let Read { entry, payload, .. } = read;
+        if let Some(name) = &payload.name {
+            let word = (entry.queue.to_string(), name.clone());
+            if self.accepted.foreign.contains(&word) {
+                self.contradicted.insert(word);
+            }
+        }
+        if self.named[source].len() < SAMPLE_MAX {
+            self.named[source].insert(row_id.to_owned(), entry.queue.to_string());
+        }
+        if let Some(position) = self.lookup.naming.candidate(source, row_id) {
+            self.lookup.found_by_payload(position, &entry.queue, entry.state);
+            return;
+        }
+        let mentions = self.mentions_for(source, false, read);
+        if !mentions.is_empty() {
+            self.unproven.push(Named { source, row_id: row_id.to_owned(), mentions });
+        }
+    }
+
+    fn take_mentions(&mut self, source: usize, is_foreign: bool, read: &Read<'_>) {
+        for (position, mention) in self.mentions_for(source, is_foreign, read) {
+            self.mentions.take(position, mention);
+        }
+    }
+
+    /// The mentions that count for a source's candidates. In what is foreign, ids of digits alone do not.
+    fn mentions_for(&self, source: usize, is_foreign: bool, read: &Read<'_>) -> Vec<(usize, Mention)> {
+        let candidates = self.lookup.naming.candidates;
+        let counts = |position: usize| {
+            let candidate = &candidates[position];
+            candidate.source == source && !(is_foreign && is_common(&candidate.token.id))
+        };
+        let counting = read.mentioned.iter().filter(|(position, _)| counts(*position));
+        counting.map(|(position, place)| (*position, read.mention(place))).collect()
+    }
+
+    /// Remembers of the foreign entries that workers are at the one that was taken first.
+    fn note_active(&mut self, source: usize, read: &Read<'_>) {
+        let Read { entry, payload, .. } = read;
+        if entry.state != State::Active {
+            return;
+        }
+        let processed_ms = payload.processed_ms.unwrap_or(0);
+        let key = (entry.queue.to_string(), source);
+        if self.foreign_active.get(&key).is_none_or(|known| processed_ms < known.processed_ms) {
+            let (entry, name) = (entry.id.clone(), payload.name.clone());
+            self.foreign_active.insert(key, ForeignActive { entry, name, processed_ms });
+        }
+    }
+
+    fn is_accepted(&self, entry: &Entry) -> bool {
+        self.accepted.entries.contains(&(entry.queue.to_string(), entry.id.clone()))
+    }
+
     fn doubt(&mut self, entry: &Entry, fault: EntryFault) {
-        if self.accepted.contains(&(entry.queue.to_string(), entry.id.clone())) {
+        if self.is_accepted(entry) {
             return;
         }
         self.counts.unreadable += 1;
@@ -147,23 +372,23 @@ impl<'a> Scan<'a> {
         self.unreadable.entry(entry.queue.to_string()).or_insert_with(first).count += 1;
     }
 
-    /// The verdict: who was not seen is absent if every queue of its source proves it, and unknown otherwise.
-    ///
-    /// `vouched` are queues without any trace of `BullMQ` that the operator accepted as they are.
+    /// The verdict: a candidate that was not seen is absent if every queue of its source proves it, and unknown otherwise.
     #[must_use]
-    pub fn finish(mut self, snapshot: &Snapshot, vouched: &BTreeSet<String>) -> Verdict {
+    pub fn finish(mut self, snapshot: &Snapshot) -> Verdict {
         let seen = std::mem::take(&mut self.lookup.sightings);
-        let unseen = |candidate: &Candidate| match self.doubt_of(candidate, snapshot, vouched) {
-            Some(why) => Sighting::Unknown { why },
-            None => Sighting::Absent { residue: Residue::None },
-        };
-        let sightings = seen.into_iter().zip(self.lookup.naming.candidates);
-        let sightings =
-            sightings.map(|(seen, candidate)| seen.unwrap_or_else(|| unseen(candidate))).collect();
-        self.verdict(sightings)
+        let unseen =
+            |position: usize, candidate: &Candidate| match self.doubt_of(position, candidate, snapshot) {
+                Some(why) => Sighting::Unknown { why },
+                None => Sighting::Absent { residue: Residue::None },
+            };
+        let sightings = seen.into_iter().zip(self.lookup.naming.candidates).enumerate();
+        let judged = sightings
+            .map(|(position, (seen, candidate))| seen.unwrap_or_else(|| unseen(position, candidate)))
+            .collect();
+        self.verdict(judged)
     }
 
-    /// The verdict when payloads could no longer be read: who was not seen is unknown.
+    /// The verdict when payloads could no longer be read: a candidate that was not seen is unknown.
     #[must_use]
     pub fn abandon(mut self, failure: &QueueFailure) -> Verdict {
         let seen = std::mem::take(&mut self.lookup.sightings);
@@ -174,68 +399,101 @@ impl<'a> Scan<'a> {
     fn verdict(mut self, sightings: Vec<Sighting>) -> Verdict {
         Verdict {
             sightings,
+            by_payload: self.lookup.take_found_by_payload(),
             counts: self.counts,
             by_rule: self.lookup.take_sample(),
             named: self.named,
             unreadable: self.unreadable,
+            attribution: self.attribution,
+            contradicted: self.contradicted,
         }
     }
 
-    fn doubt_of(
-        &self,
-        candidate: &Candidate,
-        snapshot: &Snapshot,
-        vouched: &BTreeSet<String>,
-    ) -> Option<Doubt> {
+    fn doubt_of(&self, position: usize, candidate: &Candidate, snapshot: &Snapshot) -> Option<Doubt> {
         if let Some(failure) = snapshot.server_fault() {
             return Some(Doubt::Redis(failure));
         }
-        self.lookup.naming.sources[candidate.source].declared.queues.iter().find_map(|rule| {
-            let queue = rule.name.clone();
-            let unread = |found| QueueFailure::UnexpectedReply { command: "MULTI", found };
-            let Some(reading) = snapshot.queues.get(&queue) else {
-                return Some(Doubt::Redis(unread(format!("nothing of queue {queue:?}"))));
-            };
-            let excused = |flaw: &&Flaw| flaw.is_lack_of_trace() && vouched.contains(&queue);
-            let late = self.lookup.late_flaws(&queue);
-            if let Some(flaw) = reading.flaws.iter().chain(late).find(|flaw| !excused(flaw)) {
-                return Some(Doubt::Queue { queue, flaw: flaw.clone() });
-            }
-            if !reading.has_every_state() {
-                return Some(Doubt::Redis(unread(format!("not every state of queue {queue:?}"))));
-            }
-            let Unreadable { entry, fault, .. } = self.unreadable.get(&queue)?;
-            Some(Doubt::Entry { queue, entry_id: entry.clone(), fault: *fault })
+        let queues = &self.lookup.naming.sources[candidate.source].declared.queues;
+        let of_queues = queues.iter().find_map(|rule| self.doubt_of_queue(&rule.name, snapshot));
+        of_queues
+            .or_else(|| self.mentions.get(position).cloned().map(Doubt::Mentioned))
+            .or_else(|| queues.iter().find_map(|rule| self.doubt_of_entries(&rule.name, candidate)))
+    }
+
+    /// What keeps a queue from proving anybody's absence.
+    fn doubt_of_queue(&self, queue: &str, snapshot: &Snapshot) -> Option<Doubt> {
+        let unread = |found| QueueFailure::UnexpectedReply { command: "MULTI", found };
+        let Some(reading) = snapshot.queues.get(queue) else {
+            return Some(Doubt::Redis(unread(format!("nothing of queue {queue:?}"))));
+        };
+        let excused = |flaw: &&Flaw| flaw.is_lack_of_trace() && self.accepted.queues.contains(queue);
+        let late = self.lookup.late_flaws(queue);
+        if let Some(flaw) = reading.flaws.iter().chain(late).find(|flaw| !excused(flaw)) {
+            return Some(Doubt::Queue { queue: queue.to_owned(), flaw: flaw.clone() });
+        }
+        if !reading.has_every_state() {
+            return Some(Doubt::Redis(unread(format!("not every state of queue {queue:?}"))));
+        }
+        let Unreadable { entry, fault, .. } = self.unreadable.get(queue)?;
+        Some(Doubt::Entry { queue: queue.to_owned(), entry_id: entry.clone(), fault: *fault })
+    }
+
+    /// What the queue holds that may be this candidate's job, for all that can be told.
+    fn doubt_of_entries(&self, queue: &str, candidate: &Candidate) -> Option<Doubt> {
+        let key = (queue.to_owned(), candidate.source);
+        if let Some(unattributed) = self.unattributed.get(&key) {
+            return Some(Doubt::Unattributed { queue: queue.to_owned(), entry: unattributed.clone() });
+        }
+        let active = self.foreign_active.get(&key)?;
+        let is_begun = candidate.status == LiveStatus::Processing;
+        (is_begun && is_written_since(candidate.updated, active.processed_ms)).then(|| Doubt::ForeignActive {
+            queue: queue.to_owned(),
+            entry_id: active.entry.clone(),
+            name: active.name.clone(),
         })
     }
 }
 
-/// The row id a payload names under a source's key, in the column's form. A JSON number names the row of its text, as
-/// JavaScript would write it: `5.0` is `5`.
-fn named_row(payload: &Map<String, Value>, source: &ResolvedSource, rule: &QueueRule) -> Option<String> {
-    let text = match payload.get(&rule.payload_key)? {
-        Value::String(text) => text.clone(),
-        Value::Number(number) => number_text(number),
-        _ => return None,
-    };
-    source.id_kind.normalise(&text)
+/// Whose an entry is. What a source can say with most right counts for its queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Whose {
+    /// A row's, by its payload.
+    Row,
+    /// Perhaps a source's.
+    Unattributed,
+    /// Somebody else's.
+    Foreign,
 }
 
-/// The same, from a payload's text.
-#[must_use]
-pub fn row_named_in(payload: &str, source: &ResolvedSource, rule: &QueueRule) -> Option<String> {
-    named_row(&wanted_keys(payload, &[&rule.payload_key])?, source, rule)
+/// An entry that was read, and the candidates whose ids stand in it.
+struct Read<'r> {
+    entry: &'r Entry,
+    payload: &'r Payload,
+    text: &'r str,
+    mentioned: Vec<(usize, Place)>,
 }
 
-fn number_text(number: &Number) -> String {
-    /// Below it every whole number has a float of its own.
-    const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
-    match number.as_f64() {
-        Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < EXACT_MAX => {
-            format!("{float:.0}")
+impl Read<'_> {
+    fn mention(&self, place: &Place) -> Mention {
+        Mention {
+            queue: self.entry.queue.to_string(),
+            entry_id: self.entry.id.clone(),
+            name: self.payload.name.clone(),
+            place: place.clone(),
         }
-        _ => number.to_string(),
     }
+}
+
+/// Whether it is a job scheduler's next run, which has not begun: nothing has inserted a row for it yet.
+fn is_waiting_iteration(entry: &Entry) -> bool {
+    entry.state != State::Active && entry.id.starts_with("repeat:")
+}
+
+/// Whether a row was written after that moment of a worker's clock, or so shortly before that clocks may differ.
+fn is_written_since(updated: Timestamp, processed_ms: u64) -> bool {
+    let margin_ms = i64::try_from(SKEW_MARGIN.as_millis()).unwrap_or(i64::MAX);
+    let processed_ms = i64::try_from(processed_ms).unwrap_or(i64::MAX);
+    updated.as_millisecond().saturating_add(margin_ms) >= processed_ms
 }
 
 /// How a look at the queues ended.
@@ -243,372 +501,24 @@ fn number_text(number: &Number) -> String {
 pub struct Verdict {
     /// One per candidate, in their order.
     pub sightings: Vec<Sighting>,
+    /// The candidates, by position, that were found by a payload.
+    pub by_payload: BTreeSet<usize>,
     /// What the scan saw.
     pub counts: ScanCounts,
     /// Per source, row ids that entries named by a current rule.
     pub by_rule: Vec<Sample>,
-    /// Per source, row ids that payloads named, with the queue that holds the entry; at most [`SAMPLE_MAX`].
+    /// Per source, row ids that payloads named, with their queue; at most [`SAMPLE_MAX`].
     pub named: Vec<BTreeMap<String, String>>,
-    /// Per queue, what could not be read; no entry for a queue that was read whole.
+    /// Per queue, what could not be read.
     pub unreadable: BTreeMap<String, Unreadable>,
+    /// Per queue, whose its entries are, as far as they were read.
+    pub attribution: BTreeMap<String, Attribution>,
+    /// Names that the operator called somebody else's, and under which a row was attributed: (queue, name).
+    pub contradicted: BTreeSet<(String, String)>,
 }
 
 /// Every candidate unknown for one reason: Redis gave no snapshot at all.
 #[must_use]
 pub fn all_unknown(candidates: &[Candidate], failure: &QueueFailure) -> Vec<Sighting> {
     candidates.iter().map(|_| Sighting::Unknown { why: Doubt::Redis(failure.clone()) }).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::borrow::Cow;
-
-    use super::*;
-    use crate::fixtures::{candidate, queue, seen, snapshot, source};
-    use crate::naming::{Named, NamedRows};
-    use crate::snapshot::{IdsPage, QueueReading, State};
-    use crate::source::IdKind;
-
-    /// A small world: sources, candidates, queues, and what each payload holds.
-    struct World {
-        sources: Vec<ResolvedSource>,
-        candidates: Vec<Candidate>,
-        snapshot: Snapshot,
-        /// (queue, entry id, payload); an entry without one has lost its hash.
-        payloads: Vec<(&'static str, &'static str, &'static str)>,
-        /// Listed without a hash at the second look.
-        still_listed: Vec<&'static str>,
-        accepted: BTreeSet<(String, String)>,
-        /// Rows of the source that are live, beside the candidates.
-        live: Vec<&'static str>,
-    }
-
-    impl World {
-        fn new(queues: Vec<(&str, QueueReading)>) -> Self {
-            let rules = [("a", "slide-{id}"), ("b", "slide-{id}")];
-            Self {
-                sources: vec![source("slides", IdKind::Text, &rules)],
-                candidates: vec![candidate(0, "7")],
-                snapshot: snapshot(queues),
-                payloads: vec![],
-                still_listed: vec![],
-                accepted: BTreeSet::new(),
-                live: vec![],
-            }
-        }
-
-        fn payload(mut self, queue: &'static str, id: &'static str, data: &'static str) -> Self {
-            self.payloads.push((queue, id, data));
-            self
-        }
-
-        /// The entries whose payload must be read.
-        fn unclear(&self, naming: &Naming<'_>, queue: &str, reading: &QueueReading) -> Vec<Entry> {
-            let Named { mut is_clear, rows } = naming.named_by_rule(queue, reading.ids.values().flatten());
-            for NamedRows { ids, entries } in rows.into_values() {
-                let live = ids.iter().zip(entries).filter(|(id, _)| self.live.contains(&id.as_ref()));
-                live.for_each(|(_, entry)| is_clear[entry] = true);
-            }
-            let entries = reading.entries().zip(is_clear).filter(|(_, is_clear)| !is_clear);
-            entries.map(|((state, id), _)| Entry { queue: queue.into(), state, id: id.to_owned() }).collect()
-        }
-
-        fn judged(&self) -> Verdict {
-            let lookup = seen(&self.sources, &self.candidates, &self.snapshot);
-            let mut scan = Scan::new(lookup, &self.accepted);
-            let naming = scan.naming();
-            for queue in scan.queues() {
-                let Some(reading) = self.snapshot.queues.get(&queue) else { continue };
-                for entry in self.unclear(&naming, &queue, reading) {
-                    let payload = self.payloads.iter().find(|(of, id, _)| *of == queue && *id == entry.id);
-                    if scan.read(&entry, payload.map(|(.., data)| *data)) {
-                        scan.looked_again(&entry, self.still_listed.contains(&entry.id.as_str()));
-                    }
-                }
-            }
-            scan.finish(&self.snapshot, &BTreeSet::new())
-        }
-
-        fn check(&self, expected: &str) {
-            let verdict = self.judged();
-            let found: Vec<String> = verdict.sightings.iter().map(word).collect();
-            assert_eq!(found.join(", "), expected);
-        }
-    }
-
-    fn word(sighting: &Sighting) -> String {
-        match sighting {
-            Sighting::Scheduled { queue, state } => format!("scheduled {queue} {state}"),
-            Sighting::Absent { .. } => "absent".into(),
-            Sighting::Unknown { why } => format!("unknown: {why}"),
-        }
-    }
-
-    fn empty() -> QueueReading {
-        queue(&[])
-    }
-
-    #[test]
-    fn a_job_in_its_second_queue_is_scheduled() {
-        World::new(vec![("a", empty()), ("b", queue(&[(State::Active, "slide-7")]))])
-            .check("scheduled b active");
-    }
-
-    #[test]
-    fn a_job_in_no_queue_is_absent() {
-        World::new(vec![("a", empty()), ("b", empty())]).check("absent");
-    }
-
-    #[test]
-    fn a_snapshot_that_let_go_of_its_ids_proves_no_absence() {
-        let mut world = World::new(vec![("a", empty()), ("b", empty())]);
-        world.snapshot.forget_ids();
-        let found = word(&world.judged().sightings[0]);
-        assert!(
-            found.starts_with("unknown: ") && found.contains("not every state of queue \"a\""),
-            "{found}"
-        );
-    }
-
-    #[test]
-    fn an_entry_under_an_old_id_is_found_by_its_payload() {
-        World::new(vec![("a", queue(&[(State::Prioritized, "42")])), ("b", empty())])
-            .payload("a", "42", r#"{"jobId":"7"}"#)
-            .check("scheduled a prioritized");
-    }
-
-    #[test]
-    fn an_id_that_only_looks_like_the_rule_does_not_hide_its_payload() {
-        World::new(vec![("a", queue(&[(State::Waiting, "slide-deck9")])), ("b", empty())])
-            .payload("a", "slide-deck9", r#"{"jobId":"7"}"#)
-            .check("scheduled a waiting");
-    }
-
-    #[test]
-    fn the_entry_of_a_live_row_needs_no_payload() {
-        let mut world = World::new(vec![("a", queue(&[(State::Waiting, "slide-8")])), ("b", empty())]);
-        world.live = vec!["8"];
-        world.check("absent");
-        assert_eq!(world.judged().counts.read, 0);
-    }
-
-    #[test]
-    fn of_the_entry_of_a_candidate_nothing_is_asked() {
-        let queues = vec![("a", queue(&[(State::Waiting, "slide-8"), (State::Waiting, "slide-9")]))];
-        let mut world = World::new(queues);
-        world.candidates.push(candidate(0, "8"));
-        let lookup = seen(&world.sources, &world.candidates, &world.snapshot);
-        let naming = Scan::new(lookup, &world.accepted).naming();
-        let ids = ["slide-8", "slide-9", "42"].map(str::to_owned);
-        let asked = NamedRows { ids: vec![Cow::from("9")], entries: vec![1] };
-        let expected = Named { is_clear: vec![true, false, false], rows: BTreeMap::from([(0, asked)]) };
-        assert_eq!(naming.named_by_rule("a", &ids), expected);
-    }
-
-    #[test]
-    fn an_entry_without_payload_leaves_its_queue_in_doubt_until_it_is_accepted() {
-        let mut world = World::new(vec![("a", queue(&[(State::Waiting, "42")])), ("b", empty())]);
-        world.still_listed = vec!["42"];
-        world.check(
-            "unknown: entry \"42\" of queue \"a\" is unreadable (it is listed but its payload is gone): it might be \
-             this job; `salvage accept --entry a 42` marks it as harmless",
-        );
-        world.accepted.insert(("a".into(), "42".into()));
-        world.check("absent");
-    }
-
-    #[test]
-    fn a_departed_entry_says_nothing() {
-        let world = World::new(vec![("a", queue(&[(State::Waiting, "42")])), ("b", empty())]);
-        world.check("absent");
-        let counts = ScanCounts { read: 1, departed: 1, ..ScanCounts::default() };
-        assert_eq!(world.judged().counts, counts);
-    }
-
-    #[test]
-    fn schedulers_and_pings_are_foreign_and_broken_json_is_not() {
-        let entries = queue(&[(State::Delayed, "repeat:x:1"), (State::Waiting, "ping")]);
-        let world = World::new(vec![("a", entries), ("b", empty())])
-            .payload("a", "repeat:x:1", r#"{"every":5}"#)
-            .payload("a", "ping", "null");
-        world.check("absent");
-        assert_eq!(world.judged().counts.foreign, 2);
-        let broken =
-            World::new(vec![("a", queue(&[(State::Waiting, "x")])), ("b", empty())]).payload("a", "x", "{");
-        assert!(broken.judged().sightings.iter().all(|sighting| word(sighting).contains("not JSON")));
-    }
-
-    #[test]
-    fn a_flawed_queue_proves_no_absence_but_what_it_lists_is_there() {
-        let flawed =
-            |entries: &[(State, &str)]| QueueReading { flaws: vec![Flaw::ProGroups], ..queue(entries) };
-        World::new(vec![("a", flawed(&[])), ("b", queue(&[(State::Delayed, "slide-7")]))])
-            .check("scheduled b delayed");
-        World::new(vec![("a", flawed(&[(State::Delayed, "slide-7")])), ("b", empty())])
-            .check("scheduled a delayed");
-        World::new(vec![("a", flawed(&[])), ("b", empty())]).check(
-            "unknown: queue \"a\" cannot be judged: it holds BullMQ Pro groups, which this version cannot read",
-        );
-    }
-
-    #[test]
-    fn a_queue_that_was_not_read_proves_no_absence() {
-        let world = World::new(vec![("a", empty())]);
-        assert!(world.judged().sightings.iter().all(|sighting| matches!(sighting, Sighting::Unknown { .. })));
-    }
-
-    #[test]
-    fn a_state_that_was_not_read_proves_no_absence() {
-        for state in State::ALL {
-            let mut world = World::new(vec![("a", empty()), ("b", empty())]);
-            world.snapshot.queues.get_mut("b").expect("queue b").ids.remove(&state);
-            assert!(matches!(world.judged().sightings[0], Sighting::Unknown { .. }), "{state}");
-        }
-    }
-
-    /// A copy may be lost at the first reading of its ids or at the second.
-    #[test]
-    fn a_copy_that_was_lost_on_the_way_leaves_its_queue_in_doubt() {
-        let sources = [
-            source("x", IdKind::Text, &[("a", "slide-{id}")]),
-            source("y", IdKind::Text, &[("b", "slide-{id}")]),
-        ];
-        let candidates = [candidate(0, "7"), candidate(0, "8"), candidate(1, "9")];
-        let world = snapshot(vec![("a", empty()), ("b", empty())]);
-        let lost = Flaw::CopyLost { key: "bull:a:salvage:copy:1:wait".into() };
-        let page = IdsPage { ids: vec!["slide-8".into()].into(), flaw: Some(lost.clone()) };
-        for is_early in [true, false] {
-            let mut lookup = Lookup::new(&sources, &candidates);
-            lookup.see("a", State::Waiting, &if is_early { page.clone() } else { IdsPage::default() });
-            let accepted = BTreeSet::new();
-            let mut scan = Scan::new(lookup, &accepted);
-            if !is_early {
-                scan.flaw("a", &lost);
-            }
-            let verdict = scan.finish(&world, &BTreeSet::new());
-            let expected =
-                if is_early { "scheduled a waiting" } else { "unknown: queue \"a\" cannot be judged" };
-            assert!(word(&verdict.sightings[0]).contains("vanished while it was read"));
-            assert!(word(&verdict.sightings[1]).starts_with(expected), "{:?}", verdict.sightings[1]);
-            assert_eq!(word(&verdict.sightings[2]), "absent");
-        }
-    }
-
-    #[test]
-    fn a_lack_of_trace_that_is_accepted_hides_no_other_flaw() {
-        let world = World::new(vec![("a", empty()), ("b", empty())]);
-        let (accepted, vouched) = (BTreeSet::new(), BTreeSet::from(["a".to_owned()]));
-        let mut scan = Scan::new(seen(&world.sources, &world.candidates, &world.snapshot), &accepted);
-        scan.flaw("a", &Flaw::NoTrace { prefix: "bull".into() });
-        scan.flaw("a", &Flaw::ProGroups);
-        let verdict = scan.finish(&world.snapshot, &vouched);
-        assert!(word(&verdict.sightings[0]).contains("Pro groups"), "{:?}", verdict.sightings);
-    }
-
-    #[test]
-    fn a_replica_proves_no_absence() {
-        let mut world = World::new(vec![("a", empty()), ("b", empty())]);
-        world.snapshot.server.role = "slave".into();
-        assert!(world.judged().sightings.iter().all(|sighting| matches!(sighting, Sighting::Unknown { .. })));
-    }
-
-    #[test]
-    fn two_sources_under_the_raw_rule_share_an_entry() {
-        let mut world = World::new(vec![("a", queue(&[(State::Waiting, "5")])), ("b", empty())]);
-        world.sources =
-            vec![source("x", IdKind::Text, &[("a", "{id}")]), source("y", IdKind::Bigint, &[("a", "{id}")])];
-        world.candidates = vec![candidate(0, "5"), candidate(1, "5")];
-        world.check("scheduled a waiting, scheduled a waiting");
-    }
-
-    #[test]
-    fn an_id_that_bullmq_may_have_counted_out_does_not_hide_its_payload() {
-        let mut world = World::new(vec![("a", queue(&[(State::Waiting, "1")])), ("b", empty())]).payload(
-            "a",
-            "1",
-            r#"{"jobId":11}"#,
-        );
-        world.sources = vec![source("x", IdKind::Bigint, &[("a", "{id}")])];
-        world.candidates = vec![candidate(0, "11")];
-        world.live = vec!["1"];
-        world.check("scheduled a waiting");
-    }
-
-    use proptest::prelude::*;
-
-    /// How a job may stand in a queue.
-    #[derive(Debug, Clone, Copy, PartialEq)]
-    enum Form {
-        CurrentId,
-        OldId,
-        OldIdWithoutHash,
-    }
-
-    fn forms() -> impl Strategy<Value = Form> {
-        prop_oneof![Just(Form::CurrentId), Just(Form::OldId), Just(Form::OldIdWithoutHash)]
-    }
-
-    fn states() -> impl Strategy<Value = State> {
-        proptest::sample::select(State::ALL.to_vec())
-    }
-
-    proptest! {
-        /// Whatever else the queues hold, and whatever is wrong with them, a job that is there is never absent; and one
-        /// that is not there is absent exactly if every queue could be read.
-        #[test]
-        fn presence_never_turns_into_absence(
-            place in proptest::option::of((0_usize..2, states(), forms())),
-            noise in proptest::collection::vec((0_usize..2, states(), any::<bool>()), 0..6),
-            flawed in proptest::collection::vec(any::<bool>(), 2),
-        ) {
-            let names = ["a", "b"];
-            let mut queues = [empty(), empty()];
-            let mut world = World::new(vec![]);
-            for (index, (queue, state, is_readable)) in noise.iter().enumerate() {
-                let id: &'static str = ["n0", "n1", "n2", "n3", "n4", "n5"][index];
-                queues[*queue].ids.entry(*state).or_default().push(id.into());
-                if *is_readable {
-                    world = world.payload(names[*queue], id, r#"{"jobId":"other"}"#);
-                } else {
-                    world.still_listed.push(id);
-                }
-            }
-            if let Some((queue, state, form)) = place {
-                let id = if form == Form::CurrentId { "slide-7" } else { "42" };
-                queues[queue].ids.entry(state).or_default().push(id.into());
-                match form {
-                    Form::OldId => world = world.payload(names[queue], "42", r#"{"jobId":"7"}"#),
-                    Form::OldIdWithoutHash => world.still_listed.push("42"),
-                    Form::CurrentId => {}
-                }
-            }
-            let [mut a, mut b] = queues;
-            for (reading, is_flawed) in [&mut a, &mut b].into_iter().zip(&flawed) {
-                reading.flaws = if *is_flawed { vec![Flaw::ProGroups] } else { vec![] };
-            }
-            world.snapshot = snapshot(vec![("a", a), ("b", b)]);
-            let sighting = world.judged().sightings.remove(0);
-            let is_clean = !flawed.contains(&true) && world.still_listed.is_empty();
-            let expected = match place {
-                Some((_, _, Form::OldIdWithoutHash)) => "unknown",
-                Some(_) => "scheduled",
-                None if is_clean => "absent",
-                None => "unknown",
-            };
-            prop_assert!(word(&sighting).starts_with(expected), "expected {}, found {}", expected, word(&sighting));
-        }
-    }
-
-    #[test]
-    fn a_number_and_capitals_name_the_same_row() {
-        let uuid = "6f9619ff-8b86-d011-b42d-00cf4fc964ff";
-        let mut world =
-            World::new(vec![("a", queue(&[(State::Waiting, "x"), (State::Active, "y")])), ("b", empty())])
-                .payload("a", "x", r#"{"jobId":5.0}"#)
-                .payload("a", "y", r#"{"jobId":"6F9619FF-8B86-D011-B42D-00CF4FC964FF"}"#);
-        let rules = [("a", "job-{id}")];
-        world.sources = vec![source("x", IdKind::Bigint, &rules), source("y", IdKind::Uuid, &rules)];
-        world.candidates = vec![candidate(0, "5"), candidate(1, uuid)];
-        world.check("scheduled a waiting, scheduled a active");
-    }
 }

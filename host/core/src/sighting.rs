@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::mention::Mention;
+use crate::scan::Unattributed;
 use crate::snapshot::{Flaw, State};
 
 /// The three-valued answer. An error never becomes `Absent`.
@@ -95,6 +97,24 @@ pub enum Doubt {
         /// What is wrong with the entry.
         fault: EntryFault,
     },
+    /// An entry that nobody else owns holds the candidate's id.
+    Mentioned(Mention),
+    /// One of its queues holds an entry that may be any job of the source.
+    Unattributed {
+        /// The queue.
+        queue: String,
+        /// The first such entry, and how many there are.
+        entry: Unattributed,
+    },
+    /// A worker is at an entry that is not told to be the source's, since before the row was written: it may be this job.
+    ForeignActive {
+        /// The queue.
+        queue: String,
+        /// The entry.
+        entry_id: String,
+        /// Its job name.
+        name: Option<String>,
+    },
     /// The row itself is odd.
     Row(String),
 }
@@ -107,6 +127,8 @@ pub enum EntryFault {
     NoPayload,
     /// `data` is not JSON.
     NotJson,
+    /// `data` is longer than what is read of one entry.
+    TooLong,
 }
 
 impl fmt::Display for Doubt {
@@ -121,11 +143,47 @@ impl fmt::Display for Doubt {
                 match fault {
                     EntryFault::NoPayload => "it is listed but its payload is gone",
                     EntryFault::NotJson => "its payload is not JSON",
+                    EntryFault::TooLong => "its payload is too long to be read",
                 }
+            ),
+            Self::Mentioned(Mention { queue, entry_id, name, place }) => write!(
+                f,
+                "entry {entry_id:?} of queue {queue:?}{} holds this row's id {place}, where the manifest does not look: \
+                 it may be this job; correct payload-key or job-id, or name its jobs in foreign-names",
+                job_name(name.as_deref())
+            ),
+            Self::Unattributed { queue, entry } => {
+                let Unattributed { count, entry, name, keys } = entry;
+                let others = match count {
+                    1 => String::new(),
+                    count => format!(" and {} more", count - 1),
+                };
+                let has = match keys.len() {
+                    0 => "its payload has no keys".to_owned(),
+                    _ => format!("its payload has `{}`", keys.join("`, `")),
+                };
+                write!(
+                    f,
+                    "entry {entry:?} of queue {queue:?}{}{others} cannot be attributed to a row, so it may be this job: \
+                     {has}; correct payload-key, or, if such jobs are somebody else's, name them in foreign-names or run \
+                     `salvage accept --foreign QUEUE NAME`",
+                    job_name(name.as_deref())
+                )
+            }
+            Self::ForeignActive { queue, entry_id, name } => write!(
+                f,
+                "a worker has been at entry {entry_id:?} of queue {queue:?}{} since before this row was written, and may \
+                 have written it: it is looked at again when that entry has ended",
+                job_name(name.as_deref())
             ),
             Self::Row(why) => write!(f, "the row cannot be judged: {why}"),
         }
     }
+}
+
+/// A job's name in brackets; nothing if it has none.
+fn job_name(name: Option<&str>) -> String {
+    name.map(|name| format!(" (job {name:?})")).unwrap_or_default()
 }
 
 /// Why Redis gave no answer. Everything that is not a well-typed success ends up here.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use salvage_core::candidate::Candidate;
 use salvage_core::lookup::Sample;
 use salvage_core::manifest::QueueRule;
-use salvage_core::scan::row_named_in;
+use salvage_core::payload::{Data, Payload, row_named_in};
 use salvage_core::sighting::Sighting;
 use salvage_core::snapshot::QueueReading;
 use salvage_core::source::{ResolvedSource, SourceName};
@@ -74,18 +74,18 @@ impl<O: Outside> Pass<'_, O> {
     ) -> Result<Option<String>, StoreFailure> {
         let jobs = self.outside.jobs();
         let ids: Vec<String> = named.keys().cloned().collect();
-        if !ids.is_empty() && jobs.any_exists(source, &ids).await? {
+        if !ids.is_empty() && !jobs.existing(source, &ids).await?.is_empty() {
             return Ok(named.values().next().cloned());
         }
         for rule in &source.declared.queues {
             let Some(reading) = queues.get(&rule.name) else { continue };
             let scheduled = by_rule.get(&rule.name).into_iter().flatten().cloned();
             let by_id: Vec<String> = scheduled.chain(retained_by_rule(source, rule, reading)).collect();
-            if !by_id.is_empty() && jobs.any_exists(source, &by_id).await? {
+            if !by_id.is_empty() && !jobs.existing(source, &by_id).await?.is_empty() {
                 return Ok(Some(rule.name.clone()));
             }
             let by_payload = self.row_ids_by_payload(source, rule, &reading.retained).await;
-            if !by_payload.is_empty() && jobs.any_exists(source, &by_payload).await? {
+            if !by_payload.is_empty() && !jobs.existing(source, &by_payload).await?.is_empty() {
                 return Ok(Some(rule.name.clone()));
             }
         }
@@ -102,14 +102,19 @@ impl<O: Outside> Pass<'_, O> {
             return vec![];
         }
         match self.outside.queues().payloads(&rule.name, entry_ids).await {
-            Ok(payloads) => {
-                payloads.iter().flatten().filter_map(|payload| row_named_in(payload, source, rule)).collect()
-            }
+            Ok(payloads) => payloads.iter().filter_map(|payload| row_id_in(payload, source, rule)).collect(),
             Err(failure) => {
                 log_failure("retained entries could not be read; the source stays uncorroborated", &failure);
                 vec![]
             }
         }
+    }
+}
+
+fn row_id_in(payload: &Payload, source: &ResolvedSource, rule: &QueueRule) -> Option<String> {
+    match &payload.data {
+        Data::Text(text) => row_named_in(text, source, rule),
+        Data::Missing | Data::TooLong { .. } => None,
     }
 }
 

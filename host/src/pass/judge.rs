@@ -7,12 +7,12 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use salvage_core::act::places;
 use salvage_core::candidate::Candidate;
 use salvage_core::lookup::{Lookup, Sample};
-use salvage_core::scan::{self, Scan, ScanCounts, Unreadable, Verdict};
+use salvage_core::scan::{self, Accepted, Attribution, Scan, ScanCounts, Unreadable, Verdict};
 use salvage_core::sighting::{Doubt, QueueFailure, Sighting};
 use salvage_core::snapshot::{QueueReading, Snapshot, State};
 use salvage_core::source::ResolvedSource;
 
-use super::known::{Accepted, Known};
+use super::known::Known;
 use super::look::{Look, Pages};
 use super::scanning::Broken;
 use super::{Pass, log_failure};
@@ -35,12 +35,15 @@ pub(crate) struct Judged {
     pub(crate) named: Vec<BTreeMap<String, String>>,
     /// Per queue, what could not be read.
     pub(crate) unreadable: BTreeMap<String, Unreadable>,
+    /// Per queue, whose its entries are, as far as they were read.
+    pub(crate) attribution: BTreeMap<String, Attribution>,
 }
 
 impl Judged {
     fn without_a_sample(sightings: Vec<Sighting>, sources: &[ResolvedSource]) -> Self {
         let (by_rule, named) = (vec![Sample::new(); sources.len()], vec![BTreeMap::new(); sources.len()]);
-        Self { sightings, scan: None, by_rule, named, unreadable: BTreeMap::new() }
+        let (unreadable, attribution) = (BTreeMap::new(), BTreeMap::new());
+        Self { sightings, scan: None, by_rule, named, unreadable, attribution }
     }
 }
 
@@ -81,17 +84,17 @@ impl<O: Outside> Pass<'_, O> {
         candidates: &[Candidate],
         accepted: &Accepted,
     ) -> Result<Judged, StoreFailure> {
-        let mut lookup = Lookup::new(sources, candidates);
+        let mut lookup = Lookup::new(sources, candidates, 0);
         let (later, looked) = match self.look_up(&mut lookup, &mut look.snapshot).await {
             Ok(later) => (later, Ok(())),
             Err(failure) => (None, Err(Broken::Queues(failure))),
         };
         let snapshot = later.as_ref().unwrap_or(&look.snapshot);
-        let mut scan = Scan::new(lookup, &accepted.entries);
+        let mut scan = Scan::new(lookup, accepted);
         let is_scanned = looked.is_ok() && scan.is_needed() && snapshot.server_fault().is_none();
         let read = if is_scanned { self.read_payloads(&mut scan, snapshot, sources).await } else { looked };
         let verdict = match read {
-            Ok(()) => scan.finish(snapshot, &accepted.queues),
+            Ok(()) => scan.finish(snapshot),
             Err(Broken::Queues(failure)) => {
                 log_failure(
                     "the queues could not be read to the end: what was not found is unknown",
@@ -101,9 +104,10 @@ impl<O: Outside> Pass<'_, O> {
             }
             Err(Broken::Store(failure)) => return Err(failure),
         };
-        let Verdict { mut sightings, counts, by_rule, named, unreadable } = verdict;
+        let Verdict { mut sightings, counts, by_rule, named, unreadable, attribution, .. } = verdict;
         self.add_residues(sources, candidates, &mut sightings).await;
-        Ok(Judged { sightings, scan: is_scanned.then_some(counts), by_rule, named, unreadable })
+        let scan = is_scanned.then_some(counts);
+        Ok(Judged { sightings, scan, by_rule, named, unreadable, attribution })
     }
 
     /// The direct look-up. If long sorted sets were left out of the snapshot, those who may be in one are asked for by their

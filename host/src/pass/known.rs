@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use salvage_core::epoch::{self, Continuity, QueueMemory, Trust};
 use salvage_core::lease::Fence;
 use salvage_core::outcome::Outcome;
-use salvage_core::scan::{ScanCounts, Unreadable};
+use salvage_core::scan::{Accepted, ScanCounts, Unreadable};
 use salvage_core::sighting::QueueFailure;
 use salvage_core::snapshot::{Flaw, QueueReading, Server};
 use salvage_core::source::{ResolvedSource, Standing};
@@ -41,14 +41,6 @@ pub(crate) struct Known {
     pub(crate) unreadable: BTreeMap<String, Unreadable>,
 }
 
-/// What the operator accepted.
-pub(crate) struct Accepted {
-    /// Queues, as they are.
-    pub(crate) queues: BTreeSet<String>,
-    /// Entries, as harmless: (queue, id).
-    pub(crate) entries: BTreeSet<(String, String)>,
-}
-
 impl Known {
     /// Before the look is compared with what is remembered.
     const fn before(
@@ -76,6 +68,7 @@ impl Known {
         Accepted {
             queues: queues.map(|(queue, _)| queue.clone()).collect(),
             entries: self.accepted_entries.clone(),
+            foreign: BTreeSet::new(),
         }
     }
 

@@ -40,8 +40,15 @@ struct CopyPage<'s> {
 /// The entries of a portion whose payloads must be read, in the order of their states.
 struct Wanted<'s> {
     portion: &'s Portion<'s>,
-    entries: Vec<Entry>,
+    unclear: Unclear,
     flaw: Option<Flaw>,
+}
+
+/// Entries by what their ids tell.
+struct Unclear {
+    entries: Vec<Entry>,
+    /// How many others there are, whose ids name live rows.
+    clear: usize,
 }
 
 /// What is left to the end of a queue.
@@ -94,6 +101,15 @@ impl<O: Outside> Pass<'_, O> {
             }
             wanted = asked?;
         }
+        self.prove(scan, sources).await
+    }
+
+    /// Finds out which of the rows exist that payloads name beside candidates' ids.
+    async fn prove(&self, scan: &mut Scan<'_>, sources: &[ResolvedSource]) -> Result<(), Broken> {
+        for (source, row_ids) in scan.unproven() {
+            let existing = self.outside.jobs().existing(&sources[source], &row_ids).await?;
+            scan.proven(source, &existing);
+        }
         Ok(())
     }
 
@@ -105,7 +121,7 @@ impl<O: Outside> Pass<'_, O> {
         sources: &[ResolvedSource],
     ) -> Result<Wanted<'s>, Broken> {
         let Portion { queue, reading, page, .. } = portion;
-        let (entries, flaw) = match page {
+        let (unclear, flaw) = match page {
             None => {
                 let states = State::ALL.iter().filter_map(|state| reading.ids.get_key_value(state));
                 let ids = states.flat_map(|(state, ids)| ids.iter().map(|id| (*state, id)));
@@ -117,7 +133,7 @@ impl<O: Outside> Pass<'_, O> {
                 (self.unclear(naming, queue, ids, sources).await?, page.flaw)
             }
         };
-        Ok(Wanted { portion, entries, flaw })
+        Ok(Wanted { portion, unclear, flaw })
     }
 
     /// Those entries whose ids do not name a live row.
@@ -127,7 +143,7 @@ impl<O: Outside> Pass<'_, O> {
         queue: &str,
         ids: impl Iterator<Item = (State, &'i String)> + Clone,
         sources: &[ResolvedSource],
-    ) -> Result<Vec<Entry>, StoreFailure> {
+    ) -> Result<Unclear, StoreFailure> {
         let Named { mut is_clear, rows } = naming.named_by_rule(queue, ids.clone().map(|(_, id)| id));
         for (source, NamedRows { ids, entries }) in rows {
             let are_live = self.outside.jobs().are_live(&sources[source], &ids).await?;
@@ -135,10 +151,14 @@ impl<O: Outside> Pass<'_, O> {
             live.for_each(|(entry, _)| is_clear[entry] = true);
         }
         let queue: Rc<str> = queue.into();
+        let clear = is_clear.iter().filter(|is_clear| **is_clear).count();
         let unclear = ids.zip(is_clear).filter(|(_, is_clear)| !is_clear);
-        Ok(unclear
-            .map(|((state, id), _)| Entry { queue: Rc::clone(&queue), state, id: id.clone() })
-            .collect())
+        let entry = |((state, id), _): ((State, &String), bool)| Entry {
+            queue: Rc::clone(&queue),
+            state,
+            id: id.clone(),
+        };
+        Ok(Unclear { entries: unclear.map(entry).collect(), clear })
     }
 
     async fn read_portions(
@@ -162,8 +182,9 @@ impl<O: Outside> Pass<'_, O> {
         wanted: Wanted<'_>,
         later: &mut Later,
     ) -> Result<(), QueueFailure> {
-        let Wanted { portion: Portion { queue, page, is_last, .. }, mut entries, flaw } = wanted;
-        let is_last = *is_last;
+        let Wanted { portion: Portion { queue, page, is_last, .. }, unclear, flaw } = wanted;
+        let (Unclear { mut entries, clear }, is_last) = (unclear, *is_last);
+        scan.clear(queue, clear);
         flaw.iter().for_each(|flaw| scan.flaw(queue, flaw));
         if page.is_none() && !is_last {
             let is_active = |entry: &Entry| entry.state == State::Active;
@@ -198,7 +219,7 @@ impl<O: Outside> Pass<'_, O> {
         Ok(())
     }
 
-    /// Returns the entries whose payload was gone.
+    /// Returns the entries whose payload was gone. Payloads that are too large for one reply come in several.
     async fn read_page(
         &self,
         scan: &mut Scan<'_>,
@@ -206,10 +227,21 @@ impl<O: Outside> Pass<'_, O> {
         entries: &[Entry],
     ) -> Result<Vec<Entry>, QueueFailure> {
         let ids: Vec<String> = entries.iter().map(|entry| entry.id.clone()).collect();
-        let payloads = self.outside.queues().payloads(queue, &ids).await?;
-        let read = entries.iter().zip(&payloads);
-        let gone = read.filter_map(|(entry, payload)| scan.read(entry, payload.as_deref()).then_some(entry));
-        Ok(gone.cloned().collect())
+        let (mut gone, mut at) = (vec![], 0);
+        while at < ids.len() {
+            let payloads = self.outside.queues().payloads(queue, &ids[at..]).await?;
+            if payloads.is_empty() {
+                let found = format!("no payload of {} that were asked for", ids.len() - at);
+                return Err(QueueFailure::UnexpectedReply { command: "HMGET", found });
+            }
+            for (entry, payload) in entries[at..].iter().zip(&payloads) {
+                if scan.read(entry, payload) {
+                    gone.push(entry.clone());
+                }
+            }
+            at += payloads.len();
+        }
+        Ok(gone)
     }
 
     /// Looks once more for entries whose payload was gone. A queue at work has such entries in every scan.

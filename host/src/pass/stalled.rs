@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use salvage_core::manifest::QueueRule;
 use salvage_core::naming;
-use salvage_core::scan::row_named_in;
+use salvage_core::payload::{Data, Payload, row_named_in};
 use salvage_core::sighting::QueueFailure;
 use salvage_core::snapshot::{QueueReading, Stalled, State};
 use salvage_core::source::ResolvedSource;
@@ -88,8 +88,11 @@ impl<O: Outside> Pass<'_, O> {
             let payloads = self.payloads_of(queue, page).await;
             for (source, rule) in rules {
                 let of = &sources[*source];
-                let payloads = payloads.iter().flatten();
-                let named = payloads.filter_map(|payload| row_named_in(payload, of, rule)).map(Cow::Owned);
+                let texts = payloads.iter().filter_map(|payload| match &payload.data {
+                    Data::Text(text) => Some(text),
+                    Data::Missing | Data::TooLong { .. } => None,
+                });
+                let named = texts.filter_map(|text| row_named_in(text, of, rule)).map(Cow::Owned);
                 let named: Vec<_> = named.collect();
                 if !named.is_empty() {
                     let are_live = self.outside.jobs().are_live(of, &named).await?;
@@ -100,14 +103,14 @@ impl<O: Outside> Pass<'_, O> {
         Ok(())
     }
 
-    /// One per entry; `None` where there is none, or it could not be read.
-    async fn payloads_of(&self, queue: &str, stalled: &[&Stalled]) -> Vec<Option<String>> {
+    /// Of the first entries, as many as fit into one reply; none if they could not be read.
+    async fn payloads_of(&self, queue: &str, stalled: &[&Stalled]) -> Vec<Payload> {
         let ids: Vec<String> = stalled.iter().map(|entry| entry.entry_id.clone()).collect();
         match self.outside.queues().payloads(queue, &ids).await {
             Ok(payloads) => payloads,
             Err(failure) => {
                 log_failure("stalled entries are counted by their ids alone", &failure);
-                vec![None; ids.len()]
+                vec![]
             }
         }
     }

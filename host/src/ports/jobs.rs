@@ -124,11 +124,15 @@ pub trait Jobs {
         row_ids: &[Cow<'_, str>],
     ) -> Result<Vec<bool>, StoreFailure>;
 
-    /// Whether any of `row_ids` is a row of the source, in whatever status.
+    /// Those of `row_ids` that are rows of the source, in whatever status.
     ///
     /// # Errors
     /// If the table could not be read.
-    async fn any_exists(&self, source: &ResolvedSource, row_ids: &[String]) -> Result<bool, StoreFailure>;
+    async fn existing(
+        &self,
+        source: &ResolvedSource,
+        row_ids: &[String],
+    ) -> Result<BTreeSet<String>, StoreFailure>;
 
     /// What the handler will see of each row, read in one READ ONLY transaction; `None` where the row changed since its
     /// token was read.

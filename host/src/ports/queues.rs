@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use salvage_core::act::{Act, Place, ScriptAnswer};
 use salvage_core::lease::{self, Fence, LeaseAnswer, Scope};
+use salvage_core::payload::Payload;
 use salvage_core::sighting::{QueueFailure, Residue};
 use salvage_core::snapshot::{IdsCopy, IdsPage, Snapshot, Stalled, State};
 
@@ -108,11 +109,12 @@ pub trait Queues {
     /// Removes all copies that snapshots of this process left in Redis. If that fails it is logged: they expire.
     async fn remove_copies(&self);
 
-    /// Reads `data` of each entry, in the order of `entry_ids`; `None` where it is gone. At most a page at a time.
+    /// Reads the payloads of the first of `entry_ids`, in their order: of as many as one page of bytes holds, and of at least
+    /// one. None if there is no id.
     ///
     /// # Errors
     /// If any of them could not be read.
-    async fn payloads(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<Option<String>>, QueueFailure>;
+    async fn payloads(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<Payload>, QueueFailure>;
 
     /// What each job left behind, over all its places; in the order of `jobs`.
     ///

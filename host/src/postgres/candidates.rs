@@ -128,17 +128,17 @@ pub(super) async fn are_live(
     Ok(are_live)
 }
 
-pub(super) async fn any_exists(
+pub(super) async fn existing(
     postgres: &Postgres,
     source: &ResolvedSource,
     row_ids: &[String],
-) -> Result<bool, StoreFailure> {
+) -> Result<BTreeSet<String>, StoreFailure> {
     let mut session =
         postgres.open_for(source, Mode::Read, format!("look for rows of {} by id", source.name)).await?;
     let ids: Vec<&String> = row_ids.iter().filter(|id| fits(source, id)).collect();
-    let (found,): (bool,) = session.one(Statement::built(sql::any_exists(source)).bind(ids)).await?;
+    let found: Vec<(String,)> = session.all(Statement::built(sql::existing(source)).bind(ids)).await?;
     session.commit().await?;
-    Ok(found)
+    Ok(found.into_iter().map(|(id,)| id).collect())
 }
 
 /// Whether a column of this kind can hold it; what it cannot hold names no row, and would be an error.

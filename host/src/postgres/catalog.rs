@@ -428,11 +428,7 @@ mod tests {
                 on_fail: Some(parent),
                 on_requeue: None,
             }],
-            queues: vec![QueueRule {
-                name: "slides".into(),
-                job_id: IdTemplate::parse("{id}").expect("a rule"),
-                payload_key: "jobId".into(),
-            }],
+            queues: vec![QueueRule::new("slides", IdTemplate::parse("{id}").expect("a rule"), "jobId")],
             reads: vec![Read {
                 name: "deck".into(),
                 table: "SlideDeck".into(),

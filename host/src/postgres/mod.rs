@@ -269,8 +269,12 @@ impl Jobs for Postgres {
         candidates::are_live(self, source, row_ids).await
     }
 
-    async fn any_exists(&self, source: &ResolvedSource, row_ids: &[String]) -> Result<bool, StoreFailure> {
-        candidates::any_exists(self, source, row_ids).await
+    async fn existing(
+        &self,
+        source: &ResolvedSource,
+        row_ids: &[String],
+    ) -> Result<BTreeSet<String>, StoreFailure> {
+        candidates::existing(self, source, row_ids).await
     }
 
     async fn inputs(

@@ -41,6 +41,7 @@ use std::sync::Arc;
 
 use salvage_core::act::{Act, Place, ScriptAnswer};
 use salvage_core::lease::Fence;
+use salvage_core::payload::Payload;
 use salvage_core::settings::hash_tag;
 use salvage_core::sighting::{QueueFailure, Residue};
 use salvage_core::snapshot::{IdsCopy, IdsPage, Snapshot, Stalled, State};
@@ -131,7 +132,7 @@ impl Queues for RedisQueues {
         self.copies.remove_all(&self.connection).await;
     }
 
-    async fn payloads(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<Option<String>>, QueueFailure> {
+    async fn payloads(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<Payload>, QueueFailure> {
         payloads::read(&self.connection, &self.keys(queue), entry_ids).await
     }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 use jiff::fmt::temporal::DateTimePrinter;
 use salvage_core::decision::{Decision, Requeue};
 use salvage_core::manifest::{
-    HandlerManifest, IdTemplate, JobType, ParentChange, QueueRule, Read, Source, TableMapping,
+    HandlerManifest, IdTemplate, JobNames, JobType, ParentChange, PayloadMatch, PayloadPath, QueueRule, Read,
+    Source, TableMapping,
 };
 use salvage_core::sighting::Residue;
 
@@ -174,7 +175,28 @@ fn queue(declared: types::QueueRule, source: &str, faults: &mut Vec<String>) -> 
         ));
     }
     let job_id = parsed.or_else(|| IdTemplate::parse("{id}")).expect("a rule with one {id}");
-    QueueRule { name: declared.name, job_id, payload_key: declared.payload_key }
+    let mut path = |path: String| {
+        let parsed = PayloadPath::parse(&path);
+        if parsed.is_none() {
+            let queue = &declared.name;
+            faults.push(format!(
+                "source {source:?}: queue {queue:?}: {path:?} is no payload path: expected keys joined by dots, e.g. `meta.kind`"
+            ));
+        }
+        parsed
+    };
+    QueueRule {
+        job_names: match declared.job_names {
+            types::JobNames::Any => JobNames::Any,
+            types::JobNames::Only(names) => JobNames::Only(names),
+        },
+        foreign_names: declared.foreign_names,
+        name_key: declared.name_key.and_then(&mut path),
+        ours_when: declared
+            .ours_when
+            .and_then(|ours| Some(PayloadMatch { path: path(ours.path)?, is_in: ours.in_ })),
+        ..QueueRule::new(&declared.name, job_id, &declared.payload_key)
+    }
 }
 
 fn read(declared: types::Read) -> Read {

@@ -4,7 +4,9 @@ use std::hint::black_box;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::manifest::{Told, told};
+use serde_json::Value;
+
+use crate::manifest::{Told, decides, told};
 
 #[allow(unreachable_pub, missing_docs, clippy::all, reason = "generated code")]
 mod bindings {
@@ -37,6 +39,9 @@ impl Guest for Hostile {
     }
 
     fn decide(job: Job, inputs: Vec<Input>) -> Result<Decision, String> {
+        if let Some(decides) = decides() {
+            return decided(&decides, &job.id);
+        }
         match job.id.as_str() {
             "echo" => Ok(Decision::Fail(format!("{job:?} {inputs:?}"))),
             "undeclared-queue" => Ok(Decision::Requeue(types::Requeue {
@@ -48,6 +53,28 @@ impl Guest for Hostile {
             id => misbehave(id),
         }
     }
+}
+
+/// The decision that the test wrote beside the manifest.
+fn decided(decides: &Value, id: &str) -> Result<Decision, String> {
+    let text = decides.to_string().replace("{id}", id);
+    let decides: Value = serde_json::from_str(&text).expect("an id without quotes");
+    let reason = |kind: &str| decides[kind].as_str().map(str::to_owned);
+    if let Some(reason) = reason("fail") {
+        return Ok(Decision::Fail(reason));
+    }
+    if let Some(reason) = reason("hold") {
+        return Ok(Decision::Hold(reason));
+    }
+    let requeue = &decides["requeue"];
+    Ok(Decision::Requeue(types::Requeue {
+        queue: requeue["queue"].as_str().expect("a queue").to_owned(),
+        name: requeue["name"].as_str().expect("a job name").to_owned(),
+        data: requeue["data"].to_string(),
+        options: requeue["options"]
+            .as_object()
+            .map_or_else(|| "{}".to_owned(), |_| requeue["options"].to_string()),
+    }))
 }
 
 /// The behaviours, `NAME` or `NAME:COUNT`. A plain number is a job that can be judged, but for `3`.

@@ -2,7 +2,8 @@
 //!
 //! - the **id** of the job says what `decide` does (see `misbehave` in `guest.rs`), e.g. `loop` or `answer:2000000`;
 //! - the **manifest** is a JSON text that the test writes into the file's bytes, over the one below, so that a file can
-//!   declare anything without being built anew. Its key `describe` may name a behaviour instead.
+//!   declare anything without being built anew. Its key `describe` may name a behaviour instead, and its key `decides`
+//!   a decision for every job.
 
 #[cfg(target_family = "wasm")]
 mod guest;

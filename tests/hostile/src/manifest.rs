@@ -3,6 +3,7 @@
 use std::hint::black_box;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::guest::types::HandlerManifest;
 
@@ -10,7 +11,7 @@ use crate::guest::types::HandlerManifest;
 const MARK: &[u8] = b"@hostile-manifest@";
 
 /// Room for the mark and the text, filled up with spaces.
-const ROOM: usize = 8 * 1024;
+const ROOM: usize = 32 * 1024;
 
 /// What is declared if nobody overwrites it.
 const DEFAULT: &[u8] = br#"{
@@ -23,7 +24,7 @@ const DEFAULT: &[u8] = br#"{
             "extra_columns": [], "queued": "QUEUED", "processing": "PROCESSING", "failed": "FAILED"
         },
         "job_types": [{ "name": "ANY", "restart_safe": true }],
-        "queues": [{ "name": "hostile", "job_id": "hostile-{id}", "payload_key": "jobId" }],
+        "queues": [{ "name": "hostile", "job_id": "hostile-{id}", "payload_key": "jobId", "job_names": "Any", "foreign_names": [] }],
         "reads": []
     }]
 }"#;
@@ -54,8 +55,23 @@ pub(crate) enum Told {
     Declare(HandlerManifest),
 }
 
-/// Reads the text as it is in the file, not as it was when this was compiled.
+/// What is decided for every job, where the text says so.
+#[derive(Deserialize)]
+pub(crate) struct Decides {
+    /// `requeue` {queue, name, data, options}, or `fail` or `hold` with a reason. `{id}` in its texts is the job's id.
+    pub(crate) decides: Option<Value>,
+}
+
 pub(crate) fn told() -> Told {
+    read()
+}
+
+pub(crate) fn decides() -> Option<Value> {
+    read::<Decides>().decides
+}
+
+/// Reads the text as it is in the file, not as it was when this was compiled.
+fn read<T: for<'t> Deserialize<'t>>() -> T {
     let text = &black_box(&TEXT)[MARK.len()..];
     serde_json::from_slice(text).expect("the test wrote a manifest")
 }

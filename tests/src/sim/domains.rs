@@ -14,9 +14,11 @@ use salvage::ports::LoadedDomain;
 use salvage_core::act::Act;
 use salvage_core::decision::{Decision, Requeue};
 use salvage_core::manifest::{
-    HandlerManifest, IdTemplate, JobType, ParentChange, QueueRule, Source, TableMapping,
+    HandlerManifest, IdTemplate, JobNames, JobType, ParentChange, QueueRule, Source, TableMapping,
 };
 use salvage_core::source::{ColumnTypes, IdKind, ResolvedSource, SourceName, Standing};
+
+use super::redis::JOB_NAME;
 
 /// The queues, by index.
 pub(super) const QUEUES: [&str; 2] = ["slide-generation", "slide-export"];
@@ -91,10 +93,10 @@ pub(super) fn source_of(act: &Act) -> usize {
 }
 
 fn declared(index: usize, name: &str, table: &str) -> Source {
+    let job_id = IdTemplate::parse(&format!("{}{{id}}", RULES[index])).expect("a rule with one {id}");
     let rule = |queue: &&str| QueueRule {
-        name: (*queue).into(),
-        job_id: IdTemplate::parse(&format!("{}{{id}}", RULES[index])).expect("a rule with one {id}"),
-        payload_key: "jobId".into(),
+        job_names: JobNames::Only(vec![JOB_NAME.into()]),
+        ..QueueRule::new(queue, job_id.clone(), "jobId")
     };
     let job_type = |name: &str| JobType {
         name: name.into(),

@@ -244,10 +244,14 @@ impl Jobs for SimHost {
         self.read(find).await
     }
 
-    async fn any_exists(&self, source: &ResolvedSource, row_ids: &[String]) -> Result<bool, StoreFailure> {
+    async fn existing(
+        &self,
+        source: &ResolvedSource,
+        row_ids: &[String],
+    ) -> Result<BTreeSet<String>, StoreFailure> {
         let find = |world: &mut World| {
             let table = &world.postgres.tables[source_index(source)];
-            row_ids.iter().any(|id| table.contains_key(id))
+            row_ids.iter().filter(|id| table.contains_key(*id)).cloned().collect()
         };
         self.read(find).await
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use salvage::ports::{Ask, Lease, Mark, QueueTerms, Queues};
 use salvage_core::act::{Act, Change, Place, QueueRefusal, ScriptAnswer};
 use salvage_core::lease::{Fence, LeaseAnswer, Scope};
+use salvage_core::payload::Payload;
 use salvage_core::sighting::{QueueFailure, Residue};
 use salvage_core::snapshot::{Flaw, IdsCopy, IdsPage, QueueReading, Snapshot, Stalled, State};
 
@@ -13,7 +14,7 @@ use super::clock::wall_ms;
 use super::domains::{QUEUES, source_of};
 use super::host::{Lost, SimHost};
 use super::oracle::Sender;
-use super::redis::{LeaseKey, Listed, PREFIX, slot};
+use super::redis::{Hash, LeaseKey, Listed, PREFIX, slot};
 use super::scheduler::Process;
 use super::script::ScriptTerms;
 use super::twins::Twin;
@@ -361,10 +362,10 @@ impl Queues for SimHost {
         self.world.borrow_mut().redis_of_hosts().copies.clear();
     }
 
-    async fn payloads(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<Option<String>>, QueueFailure> {
+    async fn payloads(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<Payload>, QueueFailure> {
         let read = |world: &mut World| {
             let queue = world.redis_of_hosts().queue(queue);
-            let payload = |id: &String| queue.hashes.get(id).map(|hash| hash.data.clone());
+            let payload = |id: &String| queue.hashes.get(id).map(Hash::payload).unwrap_or_default();
             entry_ids.iter().map(payload).collect()
         };
         Ok(self.ask(read).await?)

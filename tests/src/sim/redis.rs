@@ -5,11 +5,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use salvage_core::act::Place;
+use salvage_core::payload::Payload;
 use salvage_core::sighting::Residue;
 use salvage_core::snapshot::{Flaw, QueueReading, Server, Stalled, State};
 
 /// The prefix of every key.
 pub(super) const PREFIX: &str = "bull";
+
+/// The name of every job of ours.
+pub(super) const JOB_NAME: &str = "work";
 
 /// A retained entry or two is all that a look asks for.
 const RETAINED_MAX: usize = 5;
@@ -33,6 +37,13 @@ pub(super) struct Hash {
     pub(super) is_flow: bool,
     /// A scheduler made it.
     pub(super) is_scheduled: bool,
+}
+
+impl Hash {
+    /// What the host reads of it. Entries that are nobody's of ours have a name of their own.
+    pub(super) fn payload(&self) -> Payload {
+        Payload::named(if self.job.is_some() { JOB_NAME } else { "ping" }, &self.data)
+    }
 }
 
 /// A retained entry.

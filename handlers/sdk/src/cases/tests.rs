@@ -1,7 +1,7 @@
 //! The runner itself: what it lets pass, and how it words what it does not.
 
 use super::*;
-use crate::{Error, Job, JobType, Options, QueueRule, Read, Table};
+use crate::{Error, Job, JobNames, JobType, Options, QueueRule, Read, Table};
 
 const MANIFEST: Manifest = Manifest {
     domain: "letters",
@@ -22,7 +22,7 @@ const MANIFEST: Manifest = Manifest {
             failed: "LOST",
         },
         job_types: &[JobType::restart_safe("print")],
-        queues: &[QueueRule { name: "printing", job_id: "letter-{id}", payload_key: "jobId" }],
+        queues: &[QueueRule::new("printing", "letter-{id}", "jobId", JobNames::Only(&["print"]))],
         reads: &[Read {
             name: "letter",
             table: "letters",
@@ -180,7 +180,7 @@ fn a_decision_that_the_host_would_refuse_fails() {
 
 #[test]
 fn faults_of_a_manifest_are_named() {
-    const QUEUE: QueueRule = QueueRule { name: "q", job_id: "fixed", payload_key: "" };
+    const QUEUE: QueueRule = QueueRule::new("q", "fixed", "", JobNames::Any);
     const READ: Read = Read { columns: &[], limit: 0, ..MANIFEST.sources[0].reads[0] };
     const SOURCE: Source = Source {
         job_types: &[JobType::restart_safe("a"), JobType::not_restart_safe("a")],

@@ -238,7 +238,7 @@ mod tests {
             on_requeue: None,
         };
         let job_id = IdTemplate::parse("x-{id}").expect("a rule");
-        let queue = QueueRule { name: name("q"), job_id, payload_key: name("jobId") };
+        let queue = QueueRule::new("q", job_id, "jobId");
         let source =
             Source { name: name("s"), table, job_types: vec![job_type], queues: vec![queue], reads: vec![] };
         HandlerManifest { domain: name("d"), description: String::new(), sources: vec![source] }

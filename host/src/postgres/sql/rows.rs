@@ -160,11 +160,11 @@ pub(in super::super) fn not_live_among(source: &ResolvedSource) -> Text {
     ))
 }
 
-/// Whether any of the ids in `$1` is a row of the source's types.
-pub(in super::super) fn any_exists(source: &ResolvedSource) -> Text {
+/// Those of the ids in `$1` that are rows of the source's types.
+pub(in super::super) fn existing(source: &ResolvedSource) -> Text {
     let job = Job::of(source);
     Text(format!(
-        "SELECT EXISTS (SELECT 1 FROM {table} WHERE {id} = ANY({ids}){types})",
+        "SELECT {id}::text FROM {table} WHERE {id} = ANY({ids}){types}",
         table = job.table(),
         id = job.id(),
         ids = job.many_ids("$1"),

@@ -2,7 +2,9 @@
 //!
 //! Names are those of the database, without quotes. `salvage handler check` holds them against it.
 
-use salvage_handler_sdk::{JobType, Manifest, ParentChange, QueueRule, Read, Source, Table};
+use salvage_handler_sdk::{
+    JobNames, JobType, Manifest, ParentChange, QueueRule, Read, Source, Table,
+};
 
 /// The domain `{{name}}`.
 pub const MANIFEST: Manifest = Manifest {
@@ -29,11 +31,13 @@ const JOBS: Source = Source {
     // `not_restart_safe` for a type that must not be begun twice.
     job_types: &[JobType::restart_safe("BUILD").on_fail(ITEM_FAILS)],
     // Every queue in which a job of this table may be; one that is missing makes jobs look lost that are not.
-    queues: &[QueueRule {
-        name: "{{name}}",
-        job_id: "{{name}}-{id}",
-        payload_key: "jobId",
-    }],
+    // An entry of another name than these that carries no row's id is taken for somebody else's.
+    queues: &[QueueRule::new(
+        "{{name}}",
+        "{{name}}-{id}",
+        "jobId",
+        JobNames::Only(&["build"]),
+    )],
     // Rows that `decide` is shown.
     reads: &[Read {
         name: "item",

@@ -35,7 +35,16 @@ const manifest: HandlerManifest = {
       // `restartSafe: false` for a type that must not be begun twice.
       jobTypes: [{ name: 'BUILD', restartSafe: true, onFail: itemFails }],
       // Every queue in which a job of this table may be; one that is missing makes jobs look lost that are not.
-      queues: [{ name: '{{name}}', jobId: '{{name}}-{id}', payloadKey: 'jobId' }],
+      // An entry of another name than these that carries no row's id is taken for somebody else's.
+      queues: [
+        {
+          name: '{{name}}',
+          jobId: '{{name}}-{id}',
+          payloadKey: 'jobId',
+          jobNames: { tag: 'only', val: ['build'] },
+          foreignNames: [],
+        },
+      ],
       // Rows that `decide` is shown.
       reads: [
         {

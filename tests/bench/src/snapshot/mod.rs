@@ -341,12 +341,12 @@ async fn look_once(way: Way, url: &str, size: usize) -> Result<()> {
         Way::None => tokio::time::sleep(Duration::from_millis(200)).await,
         Way::Guards => drop(queues.snapshot(&Ask::guards(&names)).await?),
         Way::Ranges | Way::Copies => {
-            let mut lookup = Lookup::new(&sources, &candidates);
+            let mut lookup = Lookup::new(&sources, &candidates, 0);
             read_ids(&queues, &Ask { copies: Some("bench"), ..Ask::ids(&names) }, &mut lookup).await?;
             ensure!(lookup.unresolved() == 1, "{} candidates were not found", lookup.unresolved());
         }
         Way::Chosen | Way::AllThere => {
-            let mut lookup = Lookup::new(&sources, &candidates);
+            let mut lookup = Lookup::new(&sources, &candidates, 0);
             look_up(&queues, &names, &mut lookup).await?;
             let expected = usize::from(way == Way::Chosen);
             ensure!(lookup.unresolved() == expected, "{} candidates were not found", lookup.unresolved());
@@ -414,11 +414,7 @@ fn candidate(number: usize) -> Candidate {
 }
 
 fn source() -> ResolvedSource {
-    let rule = QueueRule {
-        name: QUEUE.into(),
-        job_id: IdTemplate::parse("slide-{id}").expect("a rule with one {id}"),
-        payload_key: "jobId".into(),
-    };
+    let rule = QueueRule::new(QUEUE, IdTemplate::parse("slide-{id}").expect("a rule with one {id}"), "jobId");
     let table = TableMapping {
         table: "SlideJob".into(),
         id: "id".into(),
