@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 /// What stands below the list of commands.
 const AFTER_HELP: &str = "\
@@ -73,8 +73,8 @@ pub enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// Say that what queues hold now is the truth, so that what waits for it is recovered
-    Accept(Accept),
+    /// Vouch for something that the system itself does not confirm, so that what waits for it is recovered
+    Accept(Box<Accept>),
     /// Create or update Salvage's own tables, in schema `salvage`
     Migrate,
     /// List the handlers; make, check, test or compare one
@@ -84,20 +84,43 @@ pub enum Command {
 
 /// What to accept.
 #[derive(Debug, Args)]
-#[group(required = true, multiple = false)]
+#[group(skip)]
+#[command(group = ArgGroup::new("what").required(true).args([
+    "queues", "all", "new", "foreign", "declaration", "entry", "parked", "list",
+]))]
 pub struct Accept {
-    /// The queues to accept as they are
+    /// Accept queues as they are: Redis lost nothing of what they held
     #[arg(value_name = "QUEUE")]
     pub queues: Vec<String>,
-    /// Accept every queue of every handler that is granted something
+    /// Accept every queue of every handler that is granted something, except those that were never seen
     #[arg(long)]
     pub all: bool,
-    /// Accept one unreadable entry of a queue as nobody's job
+    /// Accept a queue that was never seen: its name is right, the application has yet to use it
+    #[arg(long, value_name = "QUEUE")]
+    pub new: Option<String>,
+    /// Accept the entries of one job name in a queue as somebody else's
+    #[arg(long, num_args = 2, value_names = ["QUEUE", "NAME"])]
+    pub foreign: Option<Vec<String>>,
+    /// Accept that rows of a source may be without an entry, against its control group
+    #[arg(long, value_name = "SOURCE")]
+    pub declaration: Option<String>,
+    /// Accept one entry of a queue that cannot be read or attributed as nobody's job
     #[arg(long, num_args = 2, value_names = ["QUEUE", "ID"])]
     pub entry: Option<Vec<String>>,
     /// Try a parked job again in the next pass, or all of its source: what made PostgreSQL reject it was mended
     #[arg(long, num_args = 1..=2, value_names = ["SOURCE", "ID"])]
     pub parked: Option<Vec<String>>,
+    /// List what is accepted
+    #[arg(long)]
+    pub list: bool,
+    /// Take back what was accepted: QUEUE, --foreign, --declaration or --entry
+    #[arg(long, conflicts_with_all = ["all", "new", "parked", "list"])]
+    pub revoke: bool,
+    /// Do not ask on a terminal
+    #[arg(long)]
+    pub yes: bool,
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// What can be asked of handlers.

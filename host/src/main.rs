@@ -7,12 +7,14 @@ use std::sync::Arc;
 
 use clap::Parser;
 use salvage::cli::{Accept, Cli, Command, Exit, HandlerCommand};
+use salvage::command::accept::{self, Operator};
 use salvage::command::handler::diff::Corpus;
 use salvage::command::handler::{check, diff, new, replay, test};
 use salvage::command::{self, CommandError};
 use salvage::config::{self, Config, ConfigError, Drawing, OfflineConfig};
 use salvage::host::{self, Host, HostError, database, load_handlers};
 use salvage::pass::Mode;
+use salvage::ports::Word;
 use salvage::reload::KeepUp;
 use salvage::stop::{Stop, StopSwitch, stop};
 use salvage::wasm::{Loader, Registry, Running, running};
@@ -88,25 +90,54 @@ async fn with_host(
             let running = running_host(&config.handlers);
             command::doctor::doctor(host, &config.pass, running.as_ref(), create_indexes, output.json).await
         }
-        Command::Accept(what) => accept(host, config, what).await,
+        Command::Accept(what) => accept(host, config, &what).await,
         Command::Run | Command::Migrate | Command::History { .. } | Command::Handler(_) => {
             unreachable!("answered without handlers, without a host, or by one whose handlers change")
         }
     }
 }
 
-async fn accept(
-    host: &Host,
-    config: &Config,
-    Accept { queues, entry, parked, .. }: Accept,
-) -> Result<Exit, CommandError> {
-    match (entry.as_deref(), parked.as_deref()) {
-        (Some([queue, entry_id]), _) => command::accept::entry(host, queue, entry_id, &operator()).await,
-        (_, Some([source, job_id @ ..])) => {
-            command::accept::parked(host, source, job_id.first().map(String::as_str), &operator()).await
-        }
-        _ => command::accept::queues(host, &config.pass, &queues, &operator()).await,
+async fn accept(host: &Host, config: &Config, asked: &Accept) -> Result<Exit, CommandError> {
+    let who = operator();
+    let operator = Operator { who: &who, is_sure: asked.yes };
+    if asked.list {
+        return accept::list(host, asked.output.json).await;
     }
+    if asked.revoke {
+        return accept::revoke(host, &words(asked), operator).await;
+    }
+    if let Some(queue) = &asked.new {
+        return accept::new_queue(host, &config.pass, queue, operator).await;
+    }
+    if let Some(source) = &asked.declaration {
+        return accept::declaration(host, source, operator).await;
+    }
+    if let Some([queue, name]) = asked.foreign.as_deref() {
+        return accept::foreign(host, queue, name, operator).await;
+    }
+    if let Some([queue, entry_id]) = asked.entry.as_deref() {
+        return accept::entry(host, queue, entry_id, operator).await;
+    }
+    if let Some([source, job_id @ ..]) = asked.parked.as_deref() {
+        return accept::parked(host, source, job_id.first().map(String::as_str), operator).await;
+    }
+    accept::queues(host, &config.pass, &asked.queues, operator).await
+}
+
+/// What is to be revoked.
+fn words(asked: &Accept) -> Vec<Word> {
+    let mut words: Vec<Word> =
+        asked.queues.iter().map(|queue| Word::Queue { queue: queue.clone() }).collect();
+    if let Some([queue, name]) = asked.foreign.as_deref() {
+        words.push(Word::Foreign { queue: queue.clone(), name: name.clone() });
+    }
+    if let Some([queue, entry_id]) = asked.entry.as_deref() {
+        words.push(Word::Entry { queue: queue.clone(), entry_id: entry_id.clone() });
+    }
+    if let Some(source) = &asked.declaration {
+        words.push(Word::Declaration { source: source.clone(), digest: String::new() });
+    }
+    words
 }
 
 /// Passes until SIGTERM, and beside them a look at what changes.

@@ -13,6 +13,7 @@
 mod acting;
 mod alarming;
 mod capturing;
+mod controls;
 mod corroborate;
 mod deciding;
 mod gather;
@@ -26,20 +27,24 @@ mod reporting;
 mod scanning;
 mod staging;
 mod stalled;
+pub mod survey;
 mod tenure;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures_util::future::join;
 use jiff::Timestamp;
 use salvage_core::candidate::Candidate;
+use salvage_core::control::Control;
 use salvage_core::decision::{DecisionKind, Ruling};
 use salvage_core::lease::{Fence, LeaseAnswer, Scope};
 use salvage_core::outcome::Outcome;
 use salvage_core::parking::Parked;
 use salvage_core::report::{LeaseState, Report};
+use salvage_core::scan::{Attribution, Verdict};
 use salvage_core::settings::PassSettings;
 use salvage_core::sighting::{QueueFailure, Sighting};
 use salvage_core::storm;
@@ -48,7 +53,7 @@ use salvage_core::usage::Usage;
 pub use look::queue_names;
 
 use self::tenure::Tenure;
-use crate::ports::{Clock, Handlers, Lease, Ledger, Outside, Queues, StoreFailure};
+use crate::ports::{Clock, Group, Handlers, Lease, Ledger, Outside, Queues, StoreFailure};
 use crate::stop::Stop;
 
 /// Whether a pass may write.
@@ -259,6 +264,46 @@ pub(crate) struct Body {
     cases: Vec<Case>,
     scan_ran: bool,
     stalled: Vec<u64>,
+    /// Per queue, whose its entries are, as far as the first look read them.
+    attribution: BTreeMap<String, Attribution>,
+}
+
+/// What is looked up together: the candidates, and behind them the control rows.
+pub(crate) struct LookedUp {
+    candidates: Vec<Candidate>,
+    riders: usize,
+}
+
+impl LookedUp {
+    fn of(mut candidates: Vec<Candidate>, rows: Vec<Candidate>) -> Self {
+        let riders = rows.len();
+        // There may be a million candidates: no room for as many again.
+        candidates.reserve_exact(riders);
+        candidates.extend(rows);
+        Self { candidates, riders }
+    }
+
+    /// What became of the control rows, and the candidates without them.
+    fn split(
+        &mut self,
+        sources: usize,
+        unread: Vec<(usize, Group)>,
+        judged: &mut Verdict,
+    ) -> (Vec<Vec<Control>>, Vec<Candidate>) {
+        let first_row = self.candidates.len() - self.riders;
+        let rows = self.candidates.split_off(first_row);
+        let sightings = judged.sightings.split_off(first_row);
+        let candidates = std::mem::take(&mut self.candidates);
+        // Where nobody is absent, the look-up may have ended before all control rows were found.
+        let absent = candidates.iter().zip(&judged.sightings);
+        let absent = absent.filter(|(_, sighting)| matches!(sighting, Sighting::Absent { .. }));
+        let looked_up: BTreeSet<usize> = absent.map(|(candidate, _)| candidate.source).collect();
+        let rows = rows.iter().zip(&sightings).enumerate();
+        let rows =
+            rows.map(|(at, (row, sighting))| (row, sighting, judged.by_payload.contains(&(first_row + at))));
+        let rows = rows.filter(|(row, ..)| looked_up.contains(&row.source));
+        (controls::groups(sources, rows, unread), candidates)
+    }
 }
 
 impl<'a, O: Outside> Pass<'a, O> {
@@ -289,27 +334,41 @@ impl<'a, O: Outside> Pass<'a, O> {
             self.outside.ledger().pass_began(&licence.pass_id, &licence.fence, gathered.now).await?;
         }
         steps.ended("candidates");
-        let first = self.look(gathered.own(), &candidates).await;
-        steps.ended("look");
-        let mut known = self.know(gathered.own(), first).await?;
+        let memories = self.memories(gathered.own()).await?;
         steps.ended("memory");
+        // While Redis is busy with the one, PostgreSQL is with the other.
+        let with_candidates = candidates.iter().map(|candidate| candidate.source).collect();
+        let rows = self.control_rows(&gathered, &with_candidates, &memories.queues);
+        let (first, rows) = join(self.look(gathered.own(), &candidates), rows).await;
+        steps.ended("look");
+        let mut known = self.know(gathered.own(), first, &memories).await?;
+        steps.ended("mark");
         let stalled = self.stalled(&gathered.sources, &known).await?;
         steps.ended("stalled");
-        let judged = self.judge(&gathered.sources, &candidates, &mut known).await?;
+        let controls::ControlRows { rows, unread } = rows?;
+        let mut looked_up = LookedUp::of(candidates, rows);
+        let mut judged =
+            self.judge(&gathered.sources, &looked_up.candidates, looked_up.riders, &mut known).await?;
         steps.ended("judge");
-        let corroborated = self.corroborate(&gathered, &candidates, &known, &judged).await?;
-        (known.scan, known.unreadable) = (judged.scan, judged.unreadable);
+        let seen = self.corroborate(&gathered, &looked_up, &known, &judged, &memories.declared).await?;
+        let (groups, candidates) = looked_up.split(gathered.own().len(), unread, &mut judged);
+        let controls = controls::Controls { declared: memories.declared, groups, confirmed: seen.in_pass };
+        controls.doubt_weak(&gathered.sources, &candidates, &mut judged);
+        self.end_contradicted(&gathered, &judged.contradicted).await?;
+        (known.scan, known.unreadable) = (judged.counts, judged.unreadable);
         let (scheduled, mut cases) = sift(candidates, judged.sightings);
         known.scheduled = scheduled;
+        self.control(&gathered, &known, &controls, &mut cases).await?;
         steps.ended("corroborate");
         self.decide(&gathered, &known, &mut cases).await?;
-        self.hold_back(&gathered, &known, &corroborated, &mut cases).await?;
+        self.hold_back(&gathered, &known, &seen.in_epoch, &controls, &mut cases).await?;
         steps.ended("decide");
         self.act(&gathered, &known, &mut cases).await?;
         steps.ended("act");
         self.record(&gathered, &known, &cases).await?;
         steps.ended("record");
-        Ok(Body { gathered, scheduled: known.scheduled, cases, scan_ran: known.scan.is_some(), stalled })
+        let (scheduled, scan_ran) = (known.scheduled, known.scan.is_some());
+        Ok(Body { gathered, scheduled, cases, scan_ran, stalled, attribution: judged.attribution })
     }
 
     /// Comes before each write: under a lease that is lost none begins.

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 pub use self::failure::StoreFailure;
 pub use self::handlers::{Answer, HandlerFault, Handlers, Question};
-pub use self::jobs::{Census, HeldJob, Hold, Input, JobInputs, Jobs, LoadedDomain, Misfit};
-pub use self::ledger::{Captured, Ledger};
+pub use self::jobs::{Census, Group, HeldJob, Hold, Input, JobInputs, Jobs, LoadedDomain, Misfit};
+pub use self::ledger::{Acceptance, Captured, Confirmation, Declaration, Ledger, Word};
 pub use self::queues::{Ask, Lease, Mark, QueueTerms, Queues};
 
 /// Everything a pass needs of the outside, under one name.

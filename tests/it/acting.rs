@@ -1,6 +1,7 @@
 //! Acts on real servers: what is put back, what is failed, and what is left alone.
 
 use anyhow::Result;
+use salvage::command::accept::Operator;
 use salvage::ports::Ledger;
 use salvage_core::source::SourceName;
 use salvage_tests::example::{Deck, Jobs, SlideExportJob, SlideJob, Video, VideoJob};
@@ -277,7 +278,8 @@ async fn an_orphan_older_than_its_queues_epoch_waits_until_the_operator_accepts(
         assert_eq!(source(&report, "slides/generation").before_epoch, 1);
         assert_eq!(Stores::of(&system).await?.of_the_application(), before);
     }
-    salvage::command::accept::queues(&system.host, &system.settings, &[], "the operator").await?;
+    salvage::command::accept::queues(&system.host, &system.settings, &[], Operator::sure("the operator"))
+        .await?;
     assert_eq!(story(&system.pass().await?, "s1"), "absent requeue applied");
     Ok(())
 }

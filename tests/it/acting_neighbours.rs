@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use futures_util::future::try_join_all;
-use salvage::command::accept;
+use salvage::command::accept::{self, Operator};
 use salvage_core::act::STATEMENT_TIMEOUT;
 use salvage_tests::example::{Deck, Jobs, SlideJob};
 use salvage_tests::system::System;
@@ -50,7 +50,7 @@ async fn with_orphans() -> Result<System> {
     // PostgreSQL looks for deadlocks so late that only our giving way ends one in time, whoever its victim would be.
     let patient = format!("ALTER DATABASE {} SET deadlock_timeout = '60s'", system.db.name());
     sql(&system, &patient).await?;
-    accept::queues(&system.host, &system.settings, &[], "the operator").await?;
+    accept::queues(&system.host, &system.settings, &[], Operator::sure("the operator")).await?;
     Ok(system)
 }
 

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use anyhow::Result;
-use salvage::command::accept;
+use salvage::command::accept::{self, Operator};
 use salvage::pass::Mode;
 use salvage::ports::Ledger;
 use salvage_core::alarm::AlarmKind;
@@ -170,7 +170,7 @@ async fn a_stage_of_fails_whose_rows_come_back_to_life_is_the_last() -> Result<(
     let system = System::fresh().await?;
     system.used_queues(&QUEUES).await?;
     lose_exports(&system, 25).await?;
-    accept::queues(&system.host, &system.settings, &[], "the operator").await?;
+    accept::queues(&system.host, &system.settings, &[], Operator::sure("the operator")).await?;
     let revive = async || {
         sql(&system, "UPDATE \"SlideExportJob\" SET status = 'PROCESSING' WHERE status = 'FAILED'").await
     };

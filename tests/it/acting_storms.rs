@@ -1,7 +1,7 @@
 //! Storms: a mass of jobs that would be failed without a trace waits until the operator has looked.
 
 use anyhow::Result;
-use salvage::command::accept;
+use salvage::command::accept::{self, Operator};
 use salvage_core::alarm::AlarmKind;
 use salvage_tests::example::{Deck, Jobs, SlideJob};
 use salvage_tests::stores::Stores;
@@ -27,7 +27,7 @@ async fn lose_with_decks(system: &System, count: usize) -> Result<()> {
 async fn a_mass_of_fails_waits_until_every_queue_of_its_source_was_accepted_since_it_was_seen() -> Result<()>
 {
     let system = running().await?;
-    accept::queues(&system.host, &system.settings, &[], "somebody, long ago").await?;
+    accept::queues(&system.host, &system.settings, &[], Operator::sure("somebody, long ago")).await?;
     lose_with_decks(&system, 25).await?;
     for id in ["r1", "r2"] {
         lose_generation(&system, id).await?;
@@ -47,7 +47,13 @@ async fn a_mass_of_fails_waits_until_every_queue_of_its_source_was_accepted_sinc
     assert_eq!(alarms(&system).await?, [(AlarmKind::Storm, "slides/generation".to_owned())]);
 
     let before = Stores::of(&system).await?.of_the_application();
-    accept::queues(&system.host, &system.settings, &["slide-generation".to_owned()], OPERATOR).await?;
+    accept::queues(
+        &system.host,
+        &system.settings,
+        &["slide-generation".to_owned()],
+        Operator::sure(OPERATOR),
+    )
+    .await?;
     assert_eq!(
         source(&system.pass().await?, "slides/generation").storm,
         25,
@@ -59,7 +65,7 @@ async fn a_mass_of_fails_waits_until_every_queue_of_its_source_was_accepted_sinc
         &system.host,
         &system.settings,
         &["slide-generation".to_owned(), "slide-export".to_owned()],
-        OPERATOR,
+        Operator::sure(OPERATOR),
     )
     .await?;
     assert_eq!(story(&system.plan().await?, "f001"), "absent fail -");
@@ -87,7 +93,7 @@ async fn one_acceptance_does_for_the_epoch_and_for_the_storm() -> Result<()> {
             let counts = source(&report, "exports/slide-export");
             assert_eq!((counts.before_epoch, counts.storm), (25, 0), "{report:#?}");
         }
-        accept::queues(&system.host, &system.settings, &[], OPERATOR).await?;
+        accept::queues(&system.host, &system.settings, &[], Operator::sure(OPERATOR)).await?;
         let report = system.pass().await?;
         assert_eq!(source(&report, "exports/slide-export").failed, 25, "{report:#?}");
         assert_eq!(count(&system, "SlideExportJob", "FAILED").await?, 25);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use salvage::command::accept;
+use salvage::command::accept::{self, Operator};
 use salvage_core::sighting::Doubt;
 use salvage_core::snapshot::Flaw;
 use salvage_tests::door::Door;
@@ -54,7 +54,7 @@ fn no_trace(system: &System) -> Doubt {
 
 /// Until then nothing was done; now it is recovered.
 async fn recovered_once_accepted(world: &World) -> Result<()> {
-    accept::queues(&world.system.host, &world.system.settings, &[], "operator").await?;
+    accept::queues(&world.system.host, &world.system.settings, &[], Operator::sure("operator")).await?;
     let report = world.system.pass().await?;
     assert_eq!(story(&report, "lost"), "absent requeue applied", "{report:#?}");
     Ok(())
@@ -85,7 +85,7 @@ async fn a_restart_without_persistence_is_noticed_before_and_after_the_queues_ar
 async fn a_wiped_queue_that_had_been_accepted_is_accepted_no_more() -> Result<()> {
     let server = Redis::start()?;
     let world = World::on(&server.url()).await?;
-    accept::queues(&world.system.host, &world.system.settings, &[], "operator").await?;
+    accept::queues(&world.system.host, &world.system.settings, &[], Operator::sure("operator")).await?;
     server.command(&["FLUSHALL"])?;
     cannot_be_judged(&world).await?;
     world.system.used_queues(&QUEUES).await?;
@@ -115,7 +115,8 @@ async fn a_wrong_database_cannot_be_judged_and_costs_nothing() -> Result<()> {
         let server = Redis::start()?;
         let world = World::on(&server.url()).await?;
         if is_accepted {
-            accept::queues(&world.system.host, &world.system.settings, &[], "operator").await?;
+            accept::queues(&world.system.host, &world.system.settings, &[], Operator::sure("operator"))
+                .await?;
         }
         let fault = Fault {
             begin: async || server.command(&["SWAPDB", "0", "1"]).map(drop),

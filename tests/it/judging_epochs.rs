@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use salvage::command::accept;
+use salvage::command::accept::{self, Operator};
 use salvage::pass::Mode;
 use salvage_core::snapshot::State;
 use salvage_tests::example::{Deck, Jobs, SlideJob};
@@ -49,7 +49,7 @@ async fn on_first_contact_three_hundred_orphans_wait_until_the_operator_accepts(
         );
         assert_eq!(Stores::of(&system).await?.of_the_application(), before);
     }
-    accept::queues(&system.host, &system.settings, &[], "operator").await?;
+    accept::queues(&system.host, &system.settings, &[], Operator::sure("operator")).await?;
     let mut requeued = 0;
     // In stages, if there are any; each pass does some of it.
     for _ in 0..10 {
@@ -169,7 +169,13 @@ async fn after_a_wipe_under_a_running_host_old_orphans_wait_and_new_ones_are_rec
     assert_eq!(story(&report, "new"), "absent requeue applied");
     assert_eq!(SlideJob::read(system.db.pool(), "old").await?, before);
 
-    accept::queues(&system.host, &system.settings, &[QUEUE.to_owned(), OTHER.to_owned()], "operator").await?;
+    accept::queues(
+        &system.host,
+        &system.settings,
+        &[QUEUE.to_owned(), OTHER.to_owned()],
+        Operator::sure("operator"),
+    )
+    .await?;
     assert_eq!(story(&system.pass().await?, "old"), "absent requeue applied");
     Ok(())
 }

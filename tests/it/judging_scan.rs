@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use salvage::command::accept;
+use salvage::command::accept::{self, Operator};
 use salvage::pass::Mode;
 use salvage::ports::{Answer, Handlers, Ledger, LoadedDomain, Question};
 use salvage_core::decision::Decision;
@@ -106,7 +106,7 @@ async fn an_entry_without_payload_leaves_its_queue_unknown_until_it_is_accepted(
     }
     assert_eq!(Stores::of(&system).await?.of_the_application(), before);
 
-    accept::entry(&system.host, QUEUE, &id, "operator").await?;
+    accept::entry(&system.host, QUEUE, &id, Operator::sure("operator")).await?;
     let report = system.pass().await?;
     assert_eq!(story(&report, "s1"), "absent requeue applied", "{report:#?}");
     bullmq.close().await
@@ -122,7 +122,7 @@ async fn an_entry_whose_payload_is_no_json_is_as_unreadable_and_each_is_accepted
     for (queue, id) in [(OTHER, "42"), (QUEUE, "41")] {
         let report = system.pass().await?;
         assert_eq!(story(&report, "s1"), "unknown none -", "{report:#?}");
-        accept::entry(&system.host, queue, id, "operator").await?;
+        accept::entry(&system.host, queue, id, Operator::sure("operator")).await?;
     }
     let report = system.pass().await?;
     assert_eq!(story(&report, "s1"), "absent requeue applied", "{report:#?}");

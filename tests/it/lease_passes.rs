@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use salvage::command::accept;
+use salvage::command::accept::{self, Operator};
 use salvage::pass::Mode;
 use salvage::ports::{Ledger, StoreFailure};
 use salvage_core::report::{LeaseState, Report};
@@ -201,7 +201,7 @@ async fn accepting_beside_a_pass_ends_it_and_what_was_accepted_stands() -> Resul
         let another = system.another_host().await?;
         let before = Stores::of(&system).await?.of_the_application();
         let accepting = async || {
-            accept::queues(&another, &system.settings, &[], "the operator").await?;
+            accept::queues(&another, &system.settings, &[], Operator::sure("the operator")).await?;
             Ok(())
         };
         let rival = once_at(moment, accepting);

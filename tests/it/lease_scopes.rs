@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 use futures_util::future::try_join_all;
+use salvage::command::accept::Operator;
 use salvage::pass::Mode;
 use salvage::ports::{Ask, Ledger, Mark, Queues, StoreFailure};
 use salvage_core::lease::{Fence, ScopeKind};
@@ -99,8 +100,13 @@ async fn a_wipe_is_noticed_by_every_domain_that_shares_the_queue() -> Result<()>
     {
         assert_eq!(story(&report, id), format!("absent {expected}"), "{report:#?}");
     }
-    salvage::command::accept::queues(&system.host, &system.settings, &["slide-generation".into()], "me")
-        .await?;
+    salvage::command::accept::queues(
+        &system.host,
+        &system.settings,
+        &["slide-generation".into()],
+        Operator::sure("me"),
+    )
+    .await?;
     let report = system.pass().await?;
     for (id, expected) in [("s0", "requeue applied"), ("e0", "fail applied")] {
         assert_eq!(story(&report, id), format!("absent {expected}"), "{report:#?}");

@@ -38,6 +38,7 @@ mod faults_losses;
 mod faults_replies;
 mod faults_servers;
 mod faults_writes;
+mod foreign_attribution;
 mod handlers_passes;
 mod hosts_hammering;
 mod judging_direct;

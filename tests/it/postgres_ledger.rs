@@ -110,6 +110,7 @@ fn memory(nonce: &str, epoch: i64) -> QueueMemory {
         evicted_keys: 0,
         epoch_began: at(epoch),
         accepted_at: None,
+        lost_at: None,
     }
 }
 

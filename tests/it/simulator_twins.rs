@@ -69,6 +69,21 @@ fn a_plain_add_is_caught() {
 }
 
 #[test]
+fn taking_the_unattributed_for_foreign_is_caught() {
+    check(Twin::UnattributedAsForeign, &[3]);
+}
+
+#[test]
+fn letting_accept_vouch_for_names_is_caught() {
+    check(Twin::AcceptVouchesForNames, &[3]);
+}
+
+#[test]
+fn acting_without_a_control_group_is_caught() {
+    check(Twin::NoControl, &[3]);
+}
+
+#[test]
 fn a_parent_written_outside_the_transaction_is_caught() {
     check(Twin::ParentOutside, &[6]);
 }

@@ -100,7 +100,7 @@ impl Handler {
 /// The table that [`Handler::of`] declares, with ids of this SQL type.
 pub fn jobs_table(id_type: &str) -> String {
     format!(
-        "CREATE TABLE jobs (id {id_type} PRIMARY KEY, status text NOT NULL, error text, \
+        "CREATE TABLE public.jobs (id {id_type} PRIMARY KEY, status text NOT NULL, error text, \
          updated_at timestamptz NOT NULL DEFAULT now())"
     )
 }

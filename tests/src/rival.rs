@@ -12,8 +12,8 @@ use jiff::Timestamp;
 use salvage::clock::MachineClock;
 use salvage::host::Host;
 use salvage::ports::{
-    Ask, Census, Clock, Hold, JobInputs, Jobs, LoadedDomain, Mark, Misfit, Outside, QueueTerms, Queues,
-    StoreFailure,
+    Ask, Census, Clock, Group, Hold, JobInputs, Jobs, LoadedDomain, Mark, Misfit, Outside, QueueTerms,
+    Queues, StoreFailure,
 };
 use salvage::postgres::{Held, Postgres};
 use salvage::redis::{RedisLease, RedisQueues};
@@ -362,6 +362,14 @@ impl Jobs for RivalledJobs<'_> {
         let answer = self.inner.are_live(source, row_ids).await;
         self.answered.set(self.answered.get() + 1);
         answer
+    }
+    async fn young_rows(
+        &self,
+        source: &ResolvedSource,
+        groups: &[Group],
+        limit: u32,
+    ) -> Result<Vec<LiveRow>, StoreFailure> {
+        self.inner.young_rows(source, groups, limit).await
     }
     async fn existing(
         &self,

@@ -13,8 +13,9 @@ use redis::aio::MultiplexedConnection;
 use salvage::config;
 use salvage::host::{Host, load_handlers};
 use salvage::pass::{self, Mode};
-use salvage::ports::Outside;
+use salvage::ports::{Handlers, Outside};
 use salvage::stop::{Stop, stop};
+use salvage_core::declaration::declaration;
 use salvage_core::report::{JobReport, LeaseState, Report, SourceCounts};
 use salvage_core::settings::PassSettings;
 use tempfile::TempDir;
@@ -132,6 +133,20 @@ impl System {
              (VALUES ('slides', 'generation'), ('video-composition', 'composition'), ('video-composition', 'narration'), \
              ('exports', 'slide-export'), ('exports', 'video-export')) AS s (domain, source) ON CONFLICT DO NOTHING";
         sqlx::query(insert).execute(self.db.pool()).await.context("corroborating every source")?;
+        self.confirm_declarations().await
+    }
+
+    /// As if a row of each source had been attributed to an entry under the declarations that are in force.
+    pub async fn confirm_declarations(&self) -> Result<()> {
+        let insert = "INSERT INTO salvage.declarations (prefix, domain, source, digest, confirmed_at) \
+             VALUES ($1, $2, $3, encode(sha256(convert_to($4, 'UTF8')), 'hex'), now()) ON CONFLICT DO NOTHING";
+        for domain in self.host.handlers.domains() {
+            for source in &domain.manifest.sources {
+                let insert = sqlx::query(insert).bind(&self.prefix).bind(&domain.manifest.domain);
+                let insert = insert.bind(&source.name).bind(declaration(source));
+                insert.execute(self.db.pool()).await.context("confirming a declaration")?;
+            }
+        }
         Ok(())
     }
 

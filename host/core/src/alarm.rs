@@ -25,4 +25,8 @@ pub enum AlarmKind {
     Unseen,
     /// Many jobs would be failed without a trace of having run.
     Storm,
+    /// Young rows have no entries: the declaration is wrong.
+    Control,
+    /// A row was attributed to an entry that the operator had called somebody else's.
+    ForeignName,
 }

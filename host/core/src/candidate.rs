@@ -90,6 +90,21 @@ pub fn sort(
     now: Timestamp,
     default_stale_after: Duration,
 ) -> Sorted {
+    match of_any_age(row, source, of) {
+        Sorted::Candidate(candidate)
+            if of.declared.job_type(&candidate.job_type).is_some_and(|job_type| {
+                candidate.updated >= cutoff(job_type, candidate.status, now, default_stale_after)
+            }) =>
+        {
+            Sorted::Fresh
+        }
+        sorted => sorted,
+    }
+}
+
+/// Sorts one live row as if it were old enough.
+#[must_use]
+pub fn of_any_age(row: LiveRow, source: usize, of: &ResolvedSource) -> Sorted {
     let table = &of.declared.table;
     let status = match &row.status {
         status if *status == table.queued => LiveStatus::Queued,
@@ -111,9 +126,6 @@ pub fn sort(
     if of.id_kind.canonical(&row.id).as_deref() != Some(&row.id) {
         let why = "its id is empty or of another form, so no entry could be matched with it";
         return Sorted::Odd(row, why.to_owned());
-    }
-    if updated >= cutoff(job_type, status, now, default_stale_after) {
-        return Sorted::Fresh;
     }
     let token = RowToken { id: row.id, status: row.status, updated_at, xmin: row.xmin };
     Sorted::Candidate(Candidate { source, token, status, job_type: job_type.name.clone(), updated })

@@ -44,6 +44,8 @@ pub struct QueueMemory {
     pub evicted_keys: u64,
     /// When the epoch began; database clock.
     pub epoch_began: Timestamp,
+    /// When Redis was last found to have lost something, perhaps; `None` if never since the queue was first met.
+    pub lost_at: Option<Timestamp>,
     /// When the operator accepted this epoch, if so.
     pub accepted_at: Option<Timestamp>,
 }
@@ -155,6 +157,10 @@ pub fn remember(
         replid: server.replid.clone(),
         evicted_keys: server.evicted_keys,
         epoch_began: kept.map_or(now, |memory| memory.epoch_began),
+        lost_at: match continuity {
+            Continuity::Broken(_) => Some(now),
+            Continuity::FirstContact | Continuity::Continues => memory.and_then(|memory| memory.lost_at),
+        },
         accepted_at: unbroken.and_then(|memory| memory.accepted_at),
     }
 }
@@ -173,6 +179,11 @@ pub enum Trust {
     },
     /// No job of the source was ever seen in its queues in this epoch.
     Uncorroborated,
+    /// Nothing confirms what the manifest says of the source's table and queues.
+    Unconfirmed {
+        /// Its queues.
+        queues: Vec<String>,
+    },
 }
 
 impl fmt::Display for Trust {
@@ -190,14 +201,29 @@ impl fmt::Display for Trust {
                 "no job of this source was ever seen in its queues: is this the right Redis? \
                  If it is, run `salvage accept` for one of them",
             ),
+            Self::Unconfirmed { queues } => write!(
+                f,
+                "no row of this source was ever attributed to an entry under its present manifest, so nothing confirms its \
+                 statuses, queues and rules; if they are right, run `salvage accept {}`",
+                queues.join(" ")
+            ),
         }
     }
+}
+
+/// What is known of an orphan's source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Known {
+    /// An entry of it was seen in its queues in this epoch.
+    pub is_corroborated: bool,
+    /// Something confirms its declaration ([`crate::declaration`]).
+    pub is_confirmed: bool,
 }
 
 /// Whether the absence of a row written at `updated` may be acted on. `queues` are the memories of every queue of its
 /// source, by name.
 #[must_use]
-pub fn trust(updated: Timestamp, queues: &[(&str, &QueueMemory)], is_corroborated: bool) -> Trust {
+pub fn trust(updated: Timestamp, queues: &[(&str, &QueueMemory)], source: Known) -> Trust {
     let limit = |memory: &QueueMemory| memory.epoch_began.checked_add(SKEW_MARGIN).unwrap_or(Timestamp::MAX);
     let blocks = |memory: &QueueMemory| {
         memory.ever_had_jobs && memory.accepted_at.is_none() && updated <= limit(memory)
@@ -210,7 +236,22 @@ pub fn trust(updated: Timestamp, queues: &[(&str, &QueueMemory)], is_corroborate
         };
     }
     let is_accepted = queues.iter().any(|(_, memory)| memory.accepted_at.is_some());
-    if is_accepted || is_corroborated { Trust::Proven } else { Trust::Uncorroborated }
+    if !is_accepted && !source.is_corroborated {
+        Trust::Uncorroborated
+    } else if !source.is_confirmed {
+        Trust::Unconfirmed { queues: queues.iter().map(|(queue, _)| (*queue).to_owned()).collect() }
+    } else {
+        Trust::Proven
+    }
+}
+
+/// The time after which a row must have been written to speak for or against a declaration: when Redis last lost something,
+/// and a margin. An epoch that began because the queue was met for the first time is no such moment: that is just when a
+/// wrong declaration has to be noticed.
+#[must_use]
+pub fn settled_since<'m>(queues: impl Iterator<Item = &'m QueueMemory>) -> Timestamp {
+    let lost_at = queues.filter_map(|memory| memory.lost_at).max();
+    lost_at.map_or(Timestamp::MIN, |at| at.checked_add(SKEW_MARGIN).unwrap_or(Timestamp::MAX))
 }
 
 #[cfg(test)]
@@ -225,6 +266,8 @@ mod tests {
     fn reading(nonce: Option<&str>, id_counter: Option<u64>) -> QueueReading {
         QueueReading { nonce: nonce.map(Into::into), id_counter, has_meta: true, ..QueueReading::default() }
     }
+
+    const KNOWN: Known = Known { is_corroborated: true, is_confirmed: true };
 
     fn memory() -> QueueMemory {
         let first = reading(Some("a"), Some(6));
@@ -293,6 +336,7 @@ mod tests {
         let broken = Continuity::Broken(Break::NonceMissing);
         let after = remember(Some(&accepted), &broken, &reading(None, None), &server(), None, at(2_000));
         assert_eq!((after.epoch_began, after.accepted_at, after.ever_had_jobs), (at(2_000), None, true));
+        assert_eq!(after.lost_at, Some(at(2_000)));
     }
 
     #[test]
@@ -319,9 +363,16 @@ mod tests {
         let queues = [("a", &old), ("b", &young)];
         let margin = i64::try_from(SKEW_MARGIN.as_secs()).expect("a small margin");
         let before = Trust::BeforeEpoch { queues: vec!["b".into()], began: at(5_000) };
-        assert_eq!(trust(at(5_000 + margin), &queues, true), before);
-        assert_eq!(trust(at(5_001 + margin), &queues, true), Trust::Proven);
-        assert_eq!(trust(at(5_001 + margin), &queues, false), Trust::Uncorroborated);
+        assert_eq!(trust(at(5_000 + margin), &queues, KNOWN), before);
+        assert_eq!(trust(at(5_001 + margin), &queues, KNOWN), Trust::Proven);
+        let unseen = Known { is_corroborated: false, ..KNOWN };
+        assert_eq!(trust(at(5_001 + margin), &queues, unseen), Trust::Uncorroborated);
+        let claimed = Known { is_confirmed: false, ..KNOWN };
+        let unconfirmed = Trust::Unconfirmed { queues: vec!["a".into(), "b".into()] };
+        assert_eq!(trust(at(5_001 + margin), &queues, claimed), unconfirmed);
+        assert_eq!(settled_since([&old, &young].into_iter()), Timestamp::MIN);
+        let lost = QueueMemory { lost_at: Some(at(5_000)), ..memory() };
+        assert_eq!(settled_since([&old, &lost].into_iter()), at(5_000 + margin));
     }
 
     #[test]
@@ -329,12 +380,13 @@ mod tests {
         let old = memory();
         let unused =
             QueueMemory { ever_had_jobs: false, id_counter: None, epoch_began: at(9_000), ..memory() };
-        assert_eq!(trust(at(5_000), &[("a", &old), ("b", &unused)], true), Trust::Proven);
+        assert_eq!(trust(at(5_000), &[("a", &old), ("b", &unused)], KNOWN), Trust::Proven);
     }
 
     #[test]
     fn acceptance_stands_in_for_age_and_corroboration() {
         let accepted = QueueMemory { accepted_at: Some(at(5_100)), epoch_began: at(5_000), ..memory() };
-        assert_eq!(trust(at(10), &[("a", &accepted)], false), Trust::Proven);
+        let unseen = Known { is_corroborated: false, ..KNOWN };
+        assert_eq!(trust(at(10), &[("a", &accepted)], unseen), Trust::Proven);
     }
 }

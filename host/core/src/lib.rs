@@ -17,7 +17,9 @@ pub mod alarm;
 pub mod backlog;
 pub mod candidate;
 pub mod capture;
+pub mod control;
 pub mod decision;
+pub mod declaration;
 pub mod epoch;
 #[cfg(test)]
 mod fixtures;

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use crate::candidate::Candidate;
-use crate::naming::Naming;
+use crate::naming::{Naming, is_counted};
 use crate::sighting::Sighting;
 use crate::snapshot::{Flaw, IdsPage, State};
 use crate::source::ResolvedSource;
@@ -31,6 +31,8 @@ pub struct Lookup<'a> {
     riders_from: usize,
     /// Of those that do not.
     unresolved: usize,
+    /// Whether every id is looked at, whoever is found.
+    is_of_everything: bool,
     found_by_payload: BTreeSet<usize>,
     /// Flaws of queues that showed only when their ids were read.
     flaws: BTreeMap<String, Vec<Flaw>>,
@@ -49,6 +51,7 @@ impl<'a> Lookup<'a> {
             sightings: vec![None; candidates.len()],
             riders_from,
             unresolved: riders_from,
+            is_of_everything: false,
             found_by_payload: BTreeSet::new(),
             flaws: BTreeMap::new(),
             by_rule: vec![Sample::new(); sources.len()],
@@ -68,10 +71,13 @@ impl<'a> Lookup<'a> {
                 else {
                     continue;
                 };
-                if let Some(position) = naming.candidate(source, &row_id) {
+                if let Some(position) = naming.candidate(source, &row_id)
+                    // An id that BullMQ counts out itself may be any job's: it proves no rule right.
+                    && (position < self.riders_from || !is_counted(entry_id))
+                {
                     self.found(position, queue, state);
                 }
-                if sample.len() < SAMPLE_MAX {
+                if sample.len() < SAMPLE_MAX && !is_counted(entry_id) {
                     sample.insert(row_id.into_owned());
                 }
             }
@@ -81,10 +87,16 @@ impl<'a> Lookup<'a> {
         }
     }
 
+    /// A look-up that goes on to the end of every queue.
+    #[must_use]
+    pub fn of_everything(self) -> Self {
+        Self { is_of_everything: true, ..self }
+    }
+
     /// Whether any candidate is still unresolved.
     #[must_use]
     pub const fn is_needed(&self) -> bool {
-        self.unresolved > 0
+        self.unresolved > 0 || self.is_of_everything
     }
 
     /// How many candidates are still unresolved.
@@ -96,6 +108,9 @@ impl<'a> Lookup<'a> {
     /// The queues in which an unresolved candidate may be, in name order.
     #[must_use]
     pub fn queues(&self) -> BTreeSet<String> {
+        if self.is_of_everything {
+            return self.naming.rules.keys().map(|queue| (*queue).to_owned()).collect();
+        }
         let unresolved =
             self.unresolved_candidates().take_while(|(position, _)| *position < self.riders_from);
         let sources: BTreeSet<usize> = unresolved.map(|(_, candidate)| candidate.source).collect();
@@ -128,6 +143,10 @@ impl<'a> Lookup<'a> {
     #[must_use]
     pub fn take_sample(&mut self) -> Vec<Sample> {
         std::mem::replace(&mut self.by_rule, vec![Sample::new(); self.naming.sources.len()])
+    }
+
+    pub(crate) const fn is_of_everything(&self) -> bool {
+        self.is_of_everything
     }
 
     /// Takes in that a candidate, by its position, is in a queue. Where it was found first is what counts.

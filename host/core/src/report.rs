@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::decision::DecisionKind;
 use crate::outcome::Outcome;
+use crate::scan::Attribution;
 use crate::sighting::Sighting;
 use crate::source::SourceName;
 
@@ -18,6 +19,18 @@ pub struct Report {
     pub sources: Vec<SourceCounts>,
     /// Every candidate that is not scheduled.
     pub jobs: Vec<JobReport>,
+    /// Whose the entries of each queue are whose payloads were read, in name order.
+    pub queues: Vec<QueueReport>,
+}
+
+/// Whose the entries of one queue are, as far as a pass had to read them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct QueueReport {
+    /// The queue.
+    pub queue: String,
+    /// The figures.
+    #[serde(flatten)]
+    pub attribution: Attribution,
 }
 
 /// The pass itself.
@@ -236,12 +249,13 @@ impl Report {
             redis_commands: summaries().map(|pass| pass.redis_commands).sum(),
             scan_ran: summaries().any(|pass| pass.scan_ran),
         };
-        let (mut sources, mut jobs) = (vec![], vec![]);
+        let (mut sources, mut jobs, mut queues) = (vec![], vec![], vec![]);
         for report in reports {
             sources.extend(report.sources);
             jobs.extend(report.jobs);
+            queues.extend(report.queues);
         }
-        Self { pass, sources, jobs }
+        Self { pass, sources, jobs, queues }
     }
 
     /// Whether there were candidates and not one could be judged.

@@ -69,6 +69,8 @@ pub struct Attribution {
     pub by_id: usize,
     /// Their payloads carry a row's id.
     pub by_payload: usize,
+    /// Of those, where each was looked for, the ids are of no row.
+    pub nobody: usize,
     /// Somebody else's, by their names.
     pub foreign: usize,
     /// Perhaps a source's, and nobody can say which row's.
@@ -108,18 +110,23 @@ struct ForeignActive {
     processed_ms: u64,
 }
 
-/// A row that an entry's payload names, and whose candidates' ids stand in it, too.
+/// A row that an entry's payload names, and what follows from whether it exists.
 #[derive(Debug)]
 struct Named {
     source: usize,
     row_id: String,
+    /// If it does not: the candidates whose ids stand in the entry.
     mentions: Vec<(usize, Mention)>,
+    /// If it does: the operator's word that such an entry is somebody else's is contradicted.
+    word: Option<(String, String)>,
+    queue: String,
 }
 
 /// A scan under way.
 #[derive(Debug)]
 pub struct Scan<'a> {
     lookup: Lookup<'a>,
+    payloads_max: usize,
     accepted: &'a Accepted,
     mentions: Mentions<'a>,
     unreadable: BTreeMap<String, Unreadable>,
@@ -129,6 +136,8 @@ pub struct Scan<'a> {
     /// Not known to exist yet.
     unproven: Vec<Named>,
     named: Vec<BTreeMap<String, String>>,
+    /// Candidates whose ids of digits alone stand in entries that are foreign by their names.
+    weak: BTreeMap<usize, Mention>,
     /// Names under which the operator's word was contradicted: a row was attributed.
     contradicted: BTreeSet<(String, String)>,
     counts: ScanCounts,
@@ -143,21 +152,29 @@ impl<'a> Scan<'a> {
             named: vec![BTreeMap::new(); lookup.naming.sources.len()],
             mentions: Mentions::of(lookup.unresolved_candidates()),
             lookup,
+            payloads_max: usize::MAX,
             accepted,
             unreadable: BTreeMap::new(),
             unattributed: BTreeMap::new(),
             foreign_active: BTreeMap::new(),
             unproven: vec![],
+            weak: BTreeMap::new(),
             contradicted: BTreeSet::new(),
             counts: ScanCounts::default(),
             attribution: BTreeMap::new(),
         }
     }
 
+    /// Ends the scan after so many payloads, whoever is unresolved: nobody may be called absent then.
+    #[must_use]
+    pub fn with_payloads_max(self, payloads_max: usize) -> Self {
+        Self { payloads_max, ..self }
+    }
+
     /// Whether any candidate is still unresolved.
     #[must_use]
     pub const fn is_needed(&self) -> bool {
-        self.lookup.is_needed()
+        self.lookup.is_needed() && self.counts.read < self.payloads_max
     }
 
     /// The queues in which an unresolved candidate may be, in name order.
@@ -221,15 +238,17 @@ impl<'a> Scan<'a> {
     /// Takes in which of the unproven rows of a source exist. An entry whose row does not is nobody's, and may be the job
     /// of a candidate whose id it holds.
     pub fn proven(&mut self, source: usize, existing: &BTreeSet<String>) {
-        let unproven = std::mem::take(&mut self.unproven);
-        for named in unproven {
-            if named.source != source {
-                self.unproven.push(named);
-            } else if !existing.contains(&named.row_id) {
-                named
-                    .mentions
-                    .into_iter()
-                    .for_each(|(position, mention)| self.mentions.take(position, mention));
+        let of_source;
+        (of_source, self.unproven) =
+            std::mem::take(&mut self.unproven).into_iter().partition(|named: &Named| named.source == source);
+        for Named { row_id, mentions, word, queue, .. } in of_source {
+            if existing.contains(&row_id) {
+                self.contradicted.extend(word);
+            } else {
+                let attribution = self.attribution_of(&queue);
+                attribution.by_payload = attribution.by_payload.saturating_sub(1);
+                attribution.nobody += 1;
+                mentions.into_iter().for_each(|(position, mention)| self.mentions.take(position, mention));
             }
         }
     }
@@ -309,40 +328,40 @@ impl<'a> Scan<'a> {
     /// The payload names a row of the source under its key.
     fn names_row(&mut self, source: usize, row_id: &str, read: &Read<'_>) {
         let Read { entry, payload, .. } = read;
-        if let Some(name) = &payload.name {
-            let word = (entry.queue.to_string(), name.clone());
-            if self.accepted.foreign.contains(&word) {
-                self.contradicted.insert(word);
-            }
-        }
+        let word = payload.name.clone().map(|name| (entry.queue.to_string(), name));
+        let word = word.filter(|word| self.accepted.foreign.contains(word));
         if self.named[source].len() < SAMPLE_MAX {
             self.named[source].insert(row_id.to_owned(), entry.queue.to_string());
         }
         if let Some(position) = self.lookup.naming.candidate(source, row_id) {
             self.lookup.found_by_payload(position, &entry.queue, entry.state);
+            self.contradicted.extend(word);
             return;
         }
-        let mentions = self.mentions_for(source, false, read);
-        if !mentions.is_empty() {
-            self.unproven.push(Named { source, row_id: row_id.to_owned(), mentions });
+        let mentions = self.mentions_for(source, read);
+        if !mentions.is_empty() || word.is_some() || self.lookup.is_of_everything() {
+            let (row_id, queue) = (row_id.to_owned(), entry.queue.to_string());
+            self.unproven.push(Named { source, row_id, mentions, word, queue });
         }
     }
 
+    /// In what is foreign, ids of digits alone count for little.
     fn take_mentions(&mut self, source: usize, is_foreign: bool, read: &Read<'_>) {
-        for (position, mention) in self.mentions_for(source, is_foreign, read) {
-            self.mentions.take(position, mention);
+        let candidates = self.lookup.naming.candidates;
+        for (position, mention) in self.mentions_for(source, read) {
+            if is_foreign && is_common(&candidates[position].token.id) {
+                self.weak.entry(position).or_insert(mention);
+            } else {
+                self.mentions.take(position, mention);
+            }
         }
     }
 
-    /// The mentions that count for a source's candidates. In what is foreign, ids of digits alone do not.
-    fn mentions_for(&self, source: usize, is_foreign: bool, read: &Read<'_>) -> Vec<(usize, Mention)> {
+    /// The mentions of a source's candidates.
+    fn mentions_for(&self, source: usize, read: &Read<'_>) -> Vec<(usize, Mention)> {
         let candidates = self.lookup.naming.candidates;
-        let counts = |position: usize| {
-            let candidate = &candidates[position];
-            candidate.source == source && !(is_foreign && is_common(&candidate.token.id))
-        };
-        let counting = read.mentioned.iter().filter(|(position, _)| counts(*position));
-        counting.map(|(position, place)| (*position, read.mention(place))).collect()
+        let own = read.mentioned.iter().filter(|(position, _)| candidates[*position].source == source);
+        own.map(|(position, place)| (*position, read.mention(place))).collect()
     }
 
     /// Remembers of the foreign entries that workers are at the one that was taken first.
@@ -400,11 +419,12 @@ impl<'a> Scan<'a> {
         Verdict {
             sightings,
             by_payload: self.lookup.take_found_by_payload(),
-            counts: self.counts,
+            counts: Some(self.counts),
             by_rule: self.lookup.take_sample(),
             named: self.named,
             unreadable: self.unreadable,
             attribution: self.attribution,
+            weak: self.weak,
             contradicted: self.contradicted,
         }
     }
@@ -497,14 +517,14 @@ fn is_written_since(updated: Timestamp, processed_ms: u64) -> bool {
 }
 
 /// How a look at the queues ended.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Verdict {
     /// One per candidate, in their order.
     pub sightings: Vec<Sighting>,
     /// The candidates, by position, that were found by a payload.
     pub by_payload: BTreeSet<usize>,
-    /// What the scan saw.
-    pub counts: ScanCounts,
+    /// What the scan saw; `None` if no payload was needed.
+    pub counts: Option<ScanCounts>,
     /// Per source, row ids that entries named by a current rule.
     pub by_rule: Vec<Sample>,
     /// Per source, row ids that payloads named, with their queue; at most [`SAMPLE_MAX`].
@@ -513,12 +533,23 @@ pub struct Verdict {
     pub unreadable: BTreeMap<String, Unreadable>,
     /// Per queue, whose its entries are, as far as they were read.
     pub attribution: BTreeMap<String, Attribution>,
+    /// Candidates, by position, whose ids of digits alone stand in foreign entries: no absence where nothing confirms that
+    /// those entries are foreign.
+    pub weak: BTreeMap<usize, Mention>,
     /// Names that the operator called somebody else's, and under which a row was attributed: (queue, name).
     pub contradicted: BTreeSet<(String, String)>,
 }
 
-/// Every candidate unknown for one reason: Redis gave no snapshot at all.
-#[must_use]
-pub fn all_unknown(candidates: &[Candidate], failure: &QueueFailure) -> Vec<Sighting> {
-    candidates.iter().map(|_| Sighting::Unknown { why: Doubt::Redis(failure.clone()) }).collect()
+impl Verdict {
+    /// Every candidate unknown for one reason: Redis gave no snapshot at all.
+    #[must_use]
+    pub fn unknown(candidates: &[Candidate], sources: usize, failure: &QueueFailure) -> Self {
+        let unknown = |_| Sighting::Unknown { why: Doubt::Redis(failure.clone()) };
+        Self {
+            sightings: candidates.iter().map(unknown).collect(),
+            by_rule: vec![Sample::new(); sources],
+            named: vec![BTreeMap::new(); sources],
+            ..Self::default()
+        }
+    }
 }

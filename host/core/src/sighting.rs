@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::control::Control;
 use crate::mention::Mention;
 use crate::scan::Unattributed;
 use crate::snapshot::{Flaw, State};
@@ -115,6 +116,13 @@ pub enum Doubt {
         /// Its job name.
         name: Option<String>,
     },
+    /// Too many young rows of its type and status have no entry: the manifest is wrong about where their jobs are.
+    Control {
+        /// The source.
+        source: String,
+        /// The group.
+        control: Control,
+    },
     /// The row itself is odd.
     Row(String),
 }
@@ -139,12 +147,14 @@ impl fmt::Display for Doubt {
             Self::Entry { queue, entry_id, fault } => write!(
                 f,
                 "entry {entry_id:?} of queue {queue:?} is unreadable ({}): it might be this job; \
-                 `salvage accept --entry {queue} {entry_id}` marks it as harmless",
+                 `salvage accept --entry {} {}` marks it as harmless",
                 match fault {
                     EntryFault::NoPayload => "it is listed but its payload is gone",
                     EntryFault::NotJson => "its payload is not JSON",
                     EntryFault::TooLong => "its payload is too long to be read",
-                }
+                },
+                pasted(queue, "QUEUE"),
+                pasted(entry_id, "ID")
             ),
             Self::Mentioned(Mention { queue, entry_id, name, place }) => write!(
                 f,
@@ -166,10 +176,29 @@ impl fmt::Display for Doubt {
                     f,
                     "entry {entry:?} of queue {queue:?}{}{others} cannot be attributed to a row, so it may be this job: \
                      {has}; correct payload-key, or, if such jobs are somebody else's, name them in foreign-names or run \
-                     `salvage accept --foreign QUEUE NAME`",
-                    job_name(name.as_deref())
+                     `salvage accept --foreign {} {}`",
+                    job_name(name.as_deref()),
+                    pasted(queue, "QUEUE"),
+                    pasted(name.as_deref().unwrap_or_default(), "NAME")
                 )
             }
+            Self::Control { control: Control { job_type, figures, .. }, .. }
+                if figures.passed() != Some(false) =>
+            {
+                write!(
+                    f,
+                    "control: {} young rows of type {job_type:?} could not be judged, so absence is not believed in this pass",
+                    figures.unread
+                )
+            }
+            Self::Control { source, control: Control { job_type, figures, .. } } => write!(
+                f,
+                "control: {} of {} young rows of type {job_type:?} have no entry: a queue is missing from the manifest, the \
+                 payload key or a status is wrong, or rows wait without an entry by design; correct the manifest, or run \
+                 `salvage accept --declaration {source}`",
+                figures.missing,
+                figures.rows()
+            ),
             Self::ForeignActive { queue, entry_id, name } => write!(
                 f,
                 "a worker has been at entry {entry_id:?} of queue {queue:?}{} since before this row was written, and may \
@@ -179,6 +208,14 @@ impl fmt::Display for Doubt {
             Self::Row(why) => write!(f, "the row cannot be judged: {why}"),
         }
     }
+}
+
+/// A word of a command line that a person may paste: as it is if a shell takes it as it is, else what stands for it.
+fn pasted<'t>(text: &'t str, stands_for: &'t str) -> &'t str {
+    let is_plain =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '/' | ':' | '@' | '+' | '=' | '-');
+    let is_word = !text.is_empty() && !text.starts_with('-') && text.chars().all(is_plain);
+    if is_word { text } else { stands_for }
 }
 
 /// A job's name in brackets; nothing if it has none.

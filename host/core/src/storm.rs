@@ -72,6 +72,7 @@ mod tests {
             evicted_keys: 0,
             epoch_began: at(epoch),
             accepted_at: accepted.map(at),
+            lost_at: None,
         }
     }
 

@@ -1,15 +1,14 @@
 //! `salvage doctor`: is everything there that a pass needs? Takes no lease and writes nothing, but for the indexes it is
 //! asked to create.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use salvage_core::epoch::{Continuity, QueueMemory, follow};
 use salvage_core::lease::{Scope, ScopeKind};
 use salvage_core::settings::PassSettings;
-use salvage_core::snapshot::{QueueReading, Server, Snapshot};
 use salvage_core::source::ResolvedSource;
 use serde::Serialize;
 
+mod queues;
 mod waiting;
 
 use super::text::{beside, counted};
@@ -17,7 +16,7 @@ use super::{CommandError, Done, handler, say, say_json};
 use crate::cli::Exit;
 use crate::host::Host;
 use crate::pass;
-use crate::ports::{Ask, Handlers, Jobs, Ledger, Queues, StoreFailure};
+use crate::ports::{Handlers, Jobs, Ledger, StoreFailure};
 use crate::wasm::{LoadState, Running};
 
 /// How one thing is.
@@ -106,9 +105,12 @@ pub async fn doctor(
         scopes.push(Scope::Global);
     }
     for (index, scope) in scopes.iter().enumerate() {
-        queues(host, scope, index == 0, has_schema == Some(true), &mut findings).await;
+        queues::queues(host, scope, index == 0, has_schema == Some(true), &mut findings).await;
     }
     if has_schema == Some(true) {
+        for scope in &scopes {
+            queues::attribution(host, settings, scope, &mut findings).await;
+        }
         waiting::waiting(host, &scopes, &sources, &mut findings).await;
     }
     if json {
@@ -298,114 +300,6 @@ async fn lease(host: &Host, settings: &PassSettings, findings: &mut Findings) {
         Ok(()) => findings
             .good("lease", "scope domain: each domain has its own, and no host of the other kind is at work"),
         Err(failure) => findings.bad("lease", failure.to_string()),
-    }
-}
-
-/// The queues that one lease covers; Redis itself is told once.
-async fn queues(host: &Host, scope: &Scope, is_first: bool, has_schema: bool, findings: &mut Findings) {
-    let domains = host.handlers.domains().into_iter();
-    let sources = domains
-        .filter(|domain| scope.covers(&domain.manifest.domain))
-        .flat_map(|domain| domain.manifest.sources);
-    let names = &sources.flat_map(|source| source.queues).map(|queue| queue.name).collect();
-    let snapshot = match host.queues.snapshot(&Ask::guards(names).of_scope(scope.as_str())).await {
-        Ok(snapshot) => snapshot,
-        Err(failure) => return findings.bad("Redis", failure.to_string()),
-    };
-    if is_first {
-        redis(&snapshot, findings);
-    }
-    // Without them only what the queues hold can be told, and why was said above.
-    let memories =
-        if has_schema { Some(host.postgres.queue_memories(scope.as_str(), names).await) } else { None };
-    let memories = match memories.transpose() {
-        Ok(memories) => memories,
-        Err(failure) => return findings.bad("queues", failure.to_string()),
-    };
-    for (name, reading) in &snapshot.queues {
-        let subject = match scope {
-            Scope::Global => format!("queue {name}"),
-            Scope::Domain(domain) => format!("queue {name} ({domain})"),
-        };
-        queue(&subject, name, reading, memories.as_ref(), &snapshot.server, findings);
-    }
-}
-
-fn redis(snapshot: &Snapshot, findings: &mut Findings) {
-    match snapshot.server_fault() {
-        Some(failure) => findings.bad("Redis", failure.to_string()),
-        None => findings.good("Redis", node(&snapshot.server)),
-    }
-    if snapshot.server.maxmemory_policy != "noeviction" {
-        let policy = &snapshot.server.maxmemory_policy;
-        findings.bad(
-            "Redis",
-            format!("maxmemory-policy is {policy}: jobs may be evicted; set noeviction, as BullMQ asks for"),
-        );
-    }
-}
-
-fn node(server: &Server) -> String {
-    let short = |id: &str| id.chars().take(12).collect::<String>();
-    format!(
-        "connected; {}, run {}, replication {}, {} evicted under {}",
-        server.role,
-        short(&server.run_id),
-        short(&server.replid),
-        counted(server.evicted_keys, "key"),
-        server.maxmemory_policy
-    )
-}
-
-fn queue(
-    subject: &str,
-    name: &str,
-    reading: &QueueReading,
-    memories: Option<&BTreeMap<String, QueueMemory>>,
-    server: &Server,
-    findings: &mut Findings,
-) {
-    let memory = memories.and_then(|memories| memories.get(name));
-    let is_accepted = memory.is_some_and(|memory| memory.accepted_at.is_some());
-    if let Some(flaw) = reading.flaws.iter().find(|flaw| !(flaw.is_lack_of_trace() && is_accepted)) {
-        let remedy =
-            if flaw.is_lack_of_trace() { format!(" (`salvage accept {name}`)") } else { String::new() };
-        return findings.bad(subject, format!("{flaw}{remedy}"));
-    }
-    let scheduled = counted(reading.ids_total() as u64, "job");
-    let counter = reading.id_counter.map_or_else(|| "never used".to_owned(), |id| format!("counter {id}"));
-    let paused = if reading.is_paused { ", paused" } else { "" };
-    let held = format!("{scheduled} scheduled, {counter}{paused}");
-    if memories.is_none() {
-        return findings.good(subject, held);
-    }
-    match (follow(memory, reading, server), memory) {
-        (Continuity::Continues, Some(memory)) => {
-            let accepted = memory.accepted_at.map(|at| format!(", accepted {at:.0}")).unwrap_or_default();
-            let kept = if memory.run_id != server.run_id {
-                ", kept over a restart"
-            } else if memory.replid != server.replid {
-                ", kept over a failover"
-            } else {
-                ""
-            };
-            findings.good(subject, format!("{held}; epoch since {:.0}{kept}{accepted}", memory.epoch_began));
-        }
-        (Continuity::Broken(why), _) => findings.bad(
-            subject,
-            format!(
-                "{held}; {why}; older orphans will wait: if what it holds now is the truth, run `salvage accept {name}`"
-            ),
-        ),
-        (Continuity::FirstContact, Some(_)) if is_accepted => {
-            findings.good(subject, format!("{held}; accepted, its epoch begins with its first job"));
-        }
-        _ => findings.note(
-            subject,
-            format!(
-                "{held}; no pass has seen it yet: orphans older than the first will wait for `salvage accept {name}`"
-            ),
-        ),
     }
 }
 

@@ -10,6 +10,7 @@ use salvage_core::outcome::Outcome;
 use salvage_core::source::{ResolvedSource, SourceName, Standing};
 use salvage_core::storm::{self, STORM_MIN};
 
+use super::controls::Controls;
 use super::gather::Gathered;
 use super::known::Known;
 use super::look::Look;
@@ -23,10 +24,11 @@ impl<O: Outside> Pass<'_, O> {
         gathered: &Gathered,
         known: &Known,
         corroborated: &BTreeSet<usize>,
+        controls: &Controls,
         cases: &mut [Case],
     ) -> Result<(), StoreFailure> {
         refuse_observed(gathered, cases);
-        known.hold_back(&gathered.sources, corroborated, cases);
+        known.hold_back(&gathered.sources, corroborated, controls, cases);
         self.hold_back_parked(gathered, cases).await?;
         self.hold_back_storms(gathered, known, cases).await?;
         if let Ok(look) = &known.look {

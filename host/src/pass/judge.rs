@@ -1,13 +1,12 @@
 //! Looks the candidates up in a snapshot, and reads payloads only for what is left unresolved.
 
-use std::collections::BTreeMap;
 use std::pin::pin;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use salvage_core::act::places;
 use salvage_core::candidate::Candidate;
-use salvage_core::lookup::{Lookup, Sample};
-use salvage_core::scan::{self, Accepted, Attribution, Scan, ScanCounts, Unreadable, Verdict};
+use salvage_core::lookup::Lookup;
+use salvage_core::scan::{Accepted, Scan, Verdict};
 use salvage_core::sighting::{Doubt, QueueFailure, Sighting};
 use salvage_core::snapshot::{QueueReading, Snapshot, State};
 use salvage_core::source::ResolvedSource;
@@ -24,41 +23,19 @@ const QUEUES_AT_ONCE: usize = 4;
 /// Pages of residues read at a time: while one is taken in, Redis answers for the other.
 const PAGES_AT_ONCE: usize = 2;
 
-/// One sighting per candidate, and how it was come by.
-pub(crate) struct Judged {
-    pub(crate) sightings: Vec<Sighting>,
-    /// What the scan saw; `None` if no payload was needed.
-    pub(crate) scan: Option<ScanCounts>,
-    /// Per source, a sample of the row ids that entries named by a current rule.
-    pub(crate) by_rule: Vec<Sample>,
-    /// Per source, row ids that payloads named, with their queue.
-    pub(crate) named: Vec<BTreeMap<String, String>>,
-    /// Per queue, what could not be read.
-    pub(crate) unreadable: BTreeMap<String, Unreadable>,
-    /// Per queue, whose its entries are, as far as they were read.
-    pub(crate) attribution: BTreeMap<String, Attribution>,
-}
-
-impl Judged {
-    fn without_a_sample(sightings: Vec<Sighting>, sources: &[ResolvedSource]) -> Self {
-        let (by_rule, named) = (vec![Sample::new(); sources.len()], vec![BTreeMap::new(); sources.len()]);
-        let (unreadable, attribution) = (BTreeMap::new(), BTreeMap::new());
-        Self { sightings, scan: None, by_rule, named, unreadable, attribution }
-    }
-}
-
 impl<O: Outside> Pass<'_, O> {
-    /// Judges by the first look.
+    /// Judges by the first look. The last `riders` candidates are judged with the others, and nothing is read for their sake.
     pub(crate) async fn judge(
         &self,
         sources: &[ResolvedSource],
         candidates: &[Candidate],
+        riders: usize,
         known: &mut Known,
-    ) -> Result<Judged, StoreFailure> {
+    ) -> Result<Verdict, StoreFailure> {
         let accepted = known.accepted();
         match &mut known.look {
-            Ok(look) => self.judge_by(look, sources, candidates, &accepted).await,
-            Err(failure) => Ok(Judged::without_a_sample(scan::all_unknown(candidates, failure), sources)),
+            Ok(look) => self.judge_by(look, sources, candidates, riders, &accepted).await,
+            Err(failure) => Ok(Verdict::unknown(candidates, sources.len(), failure)),
         }
     }
 
@@ -69,9 +46,10 @@ impl<O: Outside> Pass<'_, O> {
         look: &mut Look,
         sources: &[ResolvedSource],
         candidates: &[Candidate],
+        riders: usize,
         accepted: &Accepted,
-    ) -> Result<Judged, StoreFailure> {
-        let judged = self.judge_by_ids(look, sources, candidates, accepted).await;
+    ) -> Result<Verdict, StoreFailure> {
+        let judged = self.judge_by_ids(look, sources, candidates, riders, accepted).await;
         look.snapshot.forget_ids();
         self.outside.queues().remove_copies().await;
         judged
@@ -82,9 +60,10 @@ impl<O: Outside> Pass<'_, O> {
         look: &mut Look,
         sources: &[ResolvedSource],
         candidates: &[Candidate],
+        riders: usize,
         accepted: &Accepted,
-    ) -> Result<Judged, StoreFailure> {
-        let mut lookup = Lookup::new(sources, candidates, 0);
+    ) -> Result<Verdict, StoreFailure> {
+        let mut lookup = Lookup::new(sources, candidates, riders);
         let (later, looked) = match self.look_up(&mut lookup, &mut look.snapshot).await {
             Ok(later) => (later, Ok(())),
             Err(failure) => (None, Err(Broken::Queues(failure))),
@@ -93,7 +72,7 @@ impl<O: Outside> Pass<'_, O> {
         let mut scan = Scan::new(lookup, accepted);
         let is_scanned = looked.is_ok() && scan.is_needed() && snapshot.server_fault().is_none();
         let read = if is_scanned { self.read_payloads(&mut scan, snapshot, sources).await } else { looked };
-        let verdict = match read {
+        let mut verdict = match read {
             Ok(()) => scan.finish(snapshot),
             Err(Broken::Queues(failure)) => {
                 log_failure(
@@ -104,10 +83,9 @@ impl<O: Outside> Pass<'_, O> {
             }
             Err(Broken::Store(failure)) => return Err(failure),
         };
-        let Verdict { mut sightings, counts, by_rule, named, unreadable, attribution, .. } = verdict;
-        self.add_residues(sources, candidates, &mut sightings).await;
-        let scan = is_scanned.then_some(counts);
-        Ok(Judged { sightings, scan, by_rule, named, unreadable, attribution })
+        self.add_residues(sources, candidates, &mut verdict.sightings).await;
+        verdict.counts = verdict.counts.filter(|_| is_scanned);
+        Ok(verdict)
     }
 
     /// The direct look-up. If long sorted sets were left out of the snapshot, those who may be in one are asked for by their
@@ -134,7 +112,11 @@ impl<O: Outside> Pass<'_, O> {
     }
 
     /// Every id of the snapshot passes by once, unless all candidates are found before.
-    async fn read_ids(&self, lookup: &mut Lookup<'_>, snapshot: &Snapshot) -> Result<(), QueueFailure> {
+    pub(crate) async fn read_ids(
+        &self,
+        lookup: &mut Lookup<'_>,
+        snapshot: &Snapshot,
+    ) -> Result<(), QueueFailure> {
         for (queue, reading) in &snapshot.queues {
             for state in State::ALL {
                 let mut pages = Pages::of(reading, state);
@@ -175,7 +157,7 @@ impl<O: Outside> Pass<'_, O> {
     }
 
     /// Reads what the absent jobs left behind; where that fails, nothing is known of them.
-    async fn add_residues(
+    pub(crate) async fn add_residues(
         &self,
         sources: &[ResolvedSource],
         candidates: &[Candidate],

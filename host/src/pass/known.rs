@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use salvage_core::declaration::Declared;
 use salvage_core::epoch::{self, Continuity, QueueMemory, Trust};
 use salvage_core::lease::Fence;
 use salvage_core::outcome::Outcome;
@@ -11,6 +12,7 @@ use salvage_core::sighting::QueueFailure;
 use salvage_core::snapshot::{Flaw, QueueReading, Server};
 use salvage_core::source::{ResolvedSource, Standing};
 
+use super::controls::{Controls, declaration_of};
 use super::look::{Look, queue_names};
 use super::{Case, Pass, log_failure};
 use crate::ports::{Ask, Clock, Jobs, Ledger, Mark, Outside, Queues, StoreFailure};
@@ -33,6 +35,8 @@ pub(crate) struct Known {
     pub(crate) continued: BTreeSet<String>,
     /// Entries the operator marked as harmless.
     pub(crate) accepted_entries: BTreeSet<(String, String)>,
+    /// Job names the operator called somebody else's.
+    pub(crate) foreign_names: BTreeSet<(String, String)>,
     /// Per source, how many candidates a queue was found to hold; no entry is 0.
     pub(crate) scheduled: BTreeMap<usize, u64>,
     /// What the scan of the first look saw; `None` until then, and if no payload was needed.
@@ -41,22 +45,45 @@ pub(crate) struct Known {
     pub(crate) unreadable: BTreeMap<String, Unreadable>,
 }
 
+/// What PostgreSQL remembers of the pass's queues and sources, read before any queue is.
+pub(crate) struct Memories {
+    /// Of each queue.
+    pub(crate) queues: BTreeMap<String, QueueMemory>,
+    /// Entries the operator marked as harmless.
+    entries: BTreeSet<(String, String)>,
+    /// Job names the operator called somebody else's.
+    foreign_names: BTreeSet<(String, String)>,
+    /// Of each of the pass's sources: what confirms its declaration.
+    pub(crate) declared: Vec<Declared>,
+}
+
+fn accepted(
+    memories: &BTreeMap<String, QueueMemory>,
+    entries: &BTreeSet<(String, String)>,
+    foreign: &BTreeSet<(String, String)>,
+) -> Accepted {
+    let queues = memories.iter().filter(|(_, memory)| memory.accepted_at.is_some());
+    Accepted {
+        queues: queues.map(|(queue, _)| queue.clone()).collect(),
+        entries: entries.clone(),
+        foreign: foreign.clone(),
+    }
+}
+
 impl Known {
     /// Before the look is compared with what is remembered.
-    const fn before(
-        look: Result<Look, QueueFailure>,
-        remembered: BTreeMap<String, QueueMemory>,
-        accepted_entries: BTreeSet<(String, String)>,
-    ) -> Self {
+    fn before(look: Result<Look, QueueFailure>, memories: &Memories) -> Self {
+        let Memories { queues, entries, foreign_names, .. } = memories;
         Self {
             look,
             looked_at: None,
-            remembered,
+            remembered: queues.clone(),
             continuity: BTreeMap::new(),
             memories: BTreeMap::new(),
             nonces: BTreeMap::new(),
             continued: BTreeSet::new(),
-            accepted_entries,
+            accepted_entries: entries.clone(),
+            foreign_names: foreign_names.clone(),
             scheduled: BTreeMap::new(),
             scan: None,
             unreadable: BTreeMap::new(),
@@ -64,12 +91,12 @@ impl Known {
     }
 
     pub(crate) fn accepted(&self) -> Accepted {
-        let queues = self.memories.iter().filter(|(_, memory)| memory.accepted_at.is_some());
-        Accepted {
-            queues: queues.map(|(queue, _)| queue.clone()).collect(),
-            entries: self.accepted_entries.clone(),
-            foreign: BTreeSet::new(),
-        }
+        accepted(&self.memories, &self.accepted_entries, &self.foreign_names)
+    }
+
+    /// What the operator accepted, as it was before a look.
+    pub(crate) fn accepted_by(memories: &Memories) -> Accepted {
+        accepted(&memories.queues, &memories.entries, &memories.foreign_names)
     }
 
     /// Marks the orphans whose absence may not be acted on yet.
@@ -77,6 +104,7 @@ impl Known {
         &self,
         sources: &[ResolvedSource],
         corroborated: &BTreeSet<usize>,
+        controls: &Controls,
         cases: &mut [Case],
     ) {
         let mut waiting: BTreeMap<usize, (usize, String)> = BTreeMap::new();
@@ -88,7 +116,11 @@ impl Known {
                 .iter()
                 .filter_map(|rule| Some((rule.name.as_str(), self.memories.get(&rule.name)?)))
                 .collect();
-            let trust = epoch::trust(case.candidate.updated, &queues, corroborated.contains(&source));
+            let known = epoch::Known {
+                is_corroborated: corroborated.contains(&source),
+                is_confirmed: controls.is_believed(&sources[source], &case.candidate),
+            };
+            let trust = epoch::trust(case.candidate.updated, &queues, known);
             if trust != Trust::Proven {
                 waiting.entry(source).or_insert_with(|| (0, trust.to_string())).0 += 1;
                 case.outcome = Some(Outcome::BeforeEpoch(trust.to_string()));
@@ -101,16 +133,29 @@ impl Known {
 }
 
 impl<O: Outside> Pass<'_, O> {
+    /// Reads what is remembered of the queues of these sources and of their declarations.
+    pub(crate) async fn memories(&self, sources: &[ResolvedSource]) -> Result<Memories, StoreFailure> {
+        let ledger = self.outside.ledger();
+        let declarations: Vec<_> = sources.iter().map(declaration_of).collect();
+        Ok(Memories {
+            queues: ledger.queue_memories(self.scope.as_str(), &queue_names(sources)).await?,
+            entries: ledger.accepted_entries().await?,
+            foreign_names: ledger.foreign_names().await?,
+            declared: ledger.declarations(&declarations).await?,
+        })
+    }
+
     /// Compares the look with what PostgreSQL remembers, and, unless this is a dry run, remembers it and writes fresh
     /// nonces. PostgreSQL first: a crash in between leaves the old nonce in Redis, and both are remembered.
     pub(crate) async fn know(
         &self,
         sources: &[ResolvedSource],
         look: Result<Look, QueueFailure>,
+        memories: &Memories,
     ) -> Result<Known, StoreFailure> {
         let ledger = self.outside.ledger();
-        let mut memories = ledger.queue_memories(self.scope.as_str(), &queue_names(sources)).await?;
-        let mut known = Known::before(look, memories.clone(), ledger.accepted_entries().await?);
+        let mut known = Known::before(look, memories);
+        let mut memories = memories.queues.clone();
         let look = match &known.look {
             Ok(look) if look.snapshot.server_fault().is_none() => look,
             // A replica, or a node that is still loading, says nothing about what the master holds.

@@ -61,7 +61,7 @@ impl<O: Outside> Pass<'_, O> {
                 return Ok(None);
             }
         };
-        let judged = self.judge_by(&mut look, &gathered.sources, &candidates, &known.accepted()).await?;
+        let judged = self.judge_by(&mut look, &gathered.sources, &candidates, 0, &known.accepted()).await?;
         let mut sightings = judged.sightings;
         let of_acts = sightings.split_off(orphans.len());
         for (index, sighting) in orphans.iter().zip(&sightings) {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use salvage_core::candidate::LiveRow;
 use salvage_core::decision::DecisionKind;
 use salvage_core::report::{
-    DecisionReport, JobReport, LeaseState, OutcomeReport, PassSummary, Report, SightingReport, SourceCounts,
+    DecisionReport, JobReport, LeaseState, OutcomeReport, PassSummary, QueueReport, Report, SightingReport,
+    SourceCounts,
 };
 use salvage_core::sighting::{Doubt, Sighting};
 
@@ -69,7 +70,7 @@ impl<'a, O: Outside> Steps<'a, O> {
 
 /// The report of a pass that did not begin.
 pub(crate) fn skipped<O: Outside>(meter: &Meter, outside: &O, lease: LeaseState) -> Report {
-    Report { pass: meter.summary(outside, lease), sources: vec![], jobs: vec![] }
+    Report { pass: meter.summary(outside, lease), sources: vec![], jobs: vec![], queues: vec![] }
 }
 
 /// The report of a pass.
@@ -91,7 +92,8 @@ pub(crate) fn report<O: Outside>(
     let odd = body.gathered.odd.iter().map(|(source, row, why)| odd_job(&body, *source, row, why));
     let judged = body.cases.iter().filter(|case| !matches!(case.sighting, Sighting::Scheduled { .. }));
     let jobs = judged.map(|case| job(&body, case)).chain(odd).collect();
-    Report { pass, sources, jobs }
+    let queue = |(queue, attribution)| QueueReport { queue, attribution };
+    Report { pass, sources, jobs, queues: body.attribution.into_iter().map(queue).collect() }
 }
 
 /// The counters of each source the pass works on.

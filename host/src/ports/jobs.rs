@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use salvage_core::act::Act;
-use salvage_core::candidate::{LiveRow, RowToken};
+use salvage_core::candidate::{LiveRow, LiveStatus, RowToken};
 use salvage_core::lease::Fence;
 use salvage_core::ledger::Entry;
 use salvage_core::manifest::HandlerManifest;
@@ -45,6 +45,19 @@ pub struct Census {
     pub undeclared: u64,
     /// Of those, with `updatedAt` further in the future than clocks drift.
     pub clock_skew: u64,
+}
+
+/// Young rows of one type and status, written at or after `from` and before `before`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// The job type.
+    pub job_type: String,
+    /// Whether they wait or are begun.
+    pub status: LiveStatus,
+    /// The time at which they begin.
+    pub from: Timestamp,
+    /// The time at which they end.
+    pub before: Timestamp,
 }
 
 /// What the handler will see of one orphan.
@@ -110,6 +123,17 @@ pub trait Jobs {
         source: &ResolvedSource,
         before: Timestamp,
         after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<LiveRow>, StoreFailure>;
+
+    /// Young live rows of a source for its control group: of each of these groups the oldest, at most `limit`.
+    ///
+    /// # Errors
+    /// If the table could not be read.
+    async fn young_rows(
+        &self,
+        source: &ResolvedSource,
+        groups: &[Group],
         limit: u32,
     ) -> Result<Vec<LiveRow>, StoreFailure>;
 

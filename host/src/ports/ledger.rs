@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use salvage_core::alarm::Alarm;
+use salvage_core::control::Control;
+use salvage_core::declaration::Declared;
 use salvage_core::epoch::QueueMemory;
 use salvage_core::lease::Fence;
 use salvage_core::ledger::{Entry, Intent, PassRecord, StoryLine};
@@ -122,6 +124,69 @@ pub trait Ledger {
         now: Timestamp,
     ) -> Result<(), StoreFailure>;
 
+    /// What is remembered of each declaration; in their order.
+    ///
+    /// # Errors
+    /// If it could not be read.
+    async fn declarations(&self, declarations: &[Declaration]) -> Result<Vec<Declared>, StoreFailure>;
+
+    /// Remembers what a pass found to confirm declarations, or to speak against them, at `now`.
+    ///
+    /// # Errors
+    /// [`StoreFailure::Fenced`] or if nothing was written.
+    async fn confirm(
+        &self,
+        confirmations: &[Confirmation],
+        now: Timestamp,
+        fence: &Fence,
+    ) -> Result<(), StoreFailure>;
+
+    /// Remembers that these queues were accepted while a declaration was in force.
+    ///
+    /// # Errors
+    /// If it was not recorded.
+    async fn accept_queues(
+        &self,
+        declaration: &Declaration,
+        queues: &BTreeSet<String>,
+    ) -> Result<(), StoreFailure>;
+
+    /// Records that the operator vouches for a declaration, whatever its control groups say.
+    ///
+    /// # Errors
+    /// If it was not recorded.
+    async fn vouch(&self, declaration: &Declaration, who: &str, now: Timestamp) -> Result<(), StoreFailure>;
+
+    /// Job names that the operator called somebody else's: (queue, name).
+    ///
+    /// # Errors
+    /// If they could not be read.
+    async fn foreign_names(&self) -> Result<BTreeSet<(String, String)>, StoreFailure>;
+
+    /// Marks a job name as somebody else's.
+    ///
+    /// # Errors
+    /// If it was not recorded.
+    async fn accept_foreign(
+        &self,
+        queue: &str,
+        name: &str,
+        who: &str,
+        now: Timestamp,
+    ) -> Result<(), StoreFailure>;
+
+    /// Everything that operators said and that is in force, the newest first.
+    ///
+    /// # Errors
+    /// If it could not be read.
+    async fn acceptances(&self) -> Result<Vec<Acceptance>, StoreFailure>;
+
+    /// Ends what an operator said; returns whether it was in force.
+    ///
+    /// # Errors
+    /// If it may still be in force.
+    async fn revoke(&self, word: &Word) -> Result<bool, StoreFailure>;
+
     /// How often each job was put back since `since`; in the order of `jobs`.
     ///
     /// # Errors
@@ -209,6 +274,68 @@ pub trait Ledger {
     /// # Errors
     /// If it could not be read.
     async fn story(&self, source: &SourceName, job_id: &str) -> Result<Vec<StoryLine>, StoreFailure>;
+}
+
+/// What a source's manifest says of its table and queues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Declaration {
+    /// The source.
+    pub source: SourceName,
+    /// See [`salvage_core::declaration::declaration`].
+    pub text: String,
+}
+
+/// What a pass found for a declaration, or against it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Confirmation {
+    /// The declaration.
+    pub declaration: Declaration,
+    /// Whether a row of the source was attributed to an entry under it.
+    pub is_confirmed: bool,
+    /// Its control groups.
+    pub controls: Vec<Control>,
+}
+
+/// Something an operator vouched for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Word {
+    /// A queue, as it is: Redis lost nothing of it.
+    Queue {
+        /// The queue.
+        queue: String,
+    },
+    /// An entry: it is harmless.
+    Entry {
+        /// Its queue.
+        queue: String,
+        /// Its id.
+        entry_id: String,
+    },
+    /// A job name: its entries are somebody else's.
+    Foreign {
+        /// The queue.
+        queue: String,
+        /// The name.
+        name: String,
+    },
+    /// A source's declaration, against its control group.
+    Declaration {
+        /// `domain/source`.
+        source: String,
+        /// The first digits of its digest; not looked at when it is revoked.
+        digest: String,
+    },
+}
+
+/// A word in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Acceptance {
+    /// What was said.
+    pub word: Word,
+    /// By whom; empty if it is not known.
+    pub who: String,
+    /// When; database clock.
+    pub at: Timestamp,
 }
 
 /// A question to a handler and its answer, as they are kept.

@@ -116,6 +116,14 @@ pub trait Queues {
     /// If any of them could not be read.
     async fn payloads(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<Payload>, QueueFailure>;
 
+    /// Names of queues that exist under the prefix: some of them, as a hint for a person.
+    ///
+    /// # Errors
+    /// If Redis did not answer, or does not allow it.
+    async fn existing_queues(&self) -> Result<Vec<String>, QueueFailure> {
+        Ok(vec![])
+    }
+
     /// What each job left behind, over all its places; in the order of `jobs`.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use salvage_core::source::ResolvedSource;
 
 use super::session::{Mode, Statement};
 use super::{Postgres, sql};
-use crate::ports::{Census, StoreFailure};
+use crate::ports::{Census, Group, StoreFailure};
 
 /// How far ahead the application's clock may be before its rows are reported as skewed.
 const CLOCK_DRIFT: Duration = Duration::from_secs(60);
@@ -65,6 +65,23 @@ pub(super) async fn live_rows(
         Statement::built(sql::live_rows(source, after.is_none(), limit)).bind(rfc3339(before));
     if let Some(after) = after {
         statement = statement.bind(after);
+    }
+    let rows: Vec<Row> = session.all(statement).await?;
+    session.commit().await?;
+    Ok(rows.into_iter().map(live_row).collect())
+}
+
+pub(super) async fn young_rows(
+    postgres: &Postgres,
+    source: &ResolvedSource,
+    groups: &[Group],
+    limit: u32,
+) -> Result<Vec<LiveRow>, StoreFailure> {
+    let attempted = format!("read young rows of {}", source.name);
+    let mut session = postgres.open_for(source, Mode::Read, attempted).await?;
+    let mut statement = Statement::built(sql::young_rows(source, groups, limit));
+    for Group { from, before, .. } in groups {
+        statement = statement.bind(rfc3339(*from)).bind(rfc3339(*before));
     }
     let rows: Vec<Row> = session.all(statement).await?;
     session.commit().await?;

@@ -18,7 +18,7 @@ use crate::ports::StoreFailure;
 
 const READ: &str = "SELECT q.queue, q.nonce, q.nonce_next, q.id_counter, q.ever_had_jobs, q.run_id, q.replid, \
     q.evicted_keys, round(extract(epoch FROM q.epoch_began) * 1000000)::bigint, \
-    round(extract(epoch FROM q.accepted_at) * 1000000)::bigint \
+    round(extract(epoch FROM q.accepted_at) * 1000000)::bigint, round(extract(epoch FROM q.lost_at) * 1000000)::bigint \
     FROM salvage.queue_memories AS q \
     WHERE q.scope = $1 AND q.prefix = $2 AND ($3::text[] IS NULL OR q.queue = ANY($3::text[]))";
 
@@ -27,17 +27,17 @@ macro_rules! remember {
     (into $table:literal by ($($key:literal),*) as ($($value:literal),*)) => {
         concat!(
             "INSERT INTO salvage.", $table, " AS q (", $($key, ", ",)* "nonce, nonce_next, id_counter, ever_had_jobs, \
-            run_id, replid, evicted_keys, epoch_began, accepted_at) \
+            run_id, replid, evicted_keys, epoch_began, accepted_at, lost_at) \
             SELECT ", $($value, ", ",)* "m.nonce, m.nonce_next, m.id_counter, m.ever_had_jobs, m.run_id, m.replid, \
-            m.evicted_keys, m.epoch_began, m.accepted_at \
+            m.evicted_keys, m.epoch_began, m.accepted_at, m.lost_at \
             FROM jsonb_to_recordset($2::text::jsonb) AS m(queue text, nonce text, nonce_next text, id_counter bigint, \
             ever_had_jobs boolean, run_id text, replid text, evicted_keys bigint, epoch_began timestamptz, \
-            accepted_at timestamptz) ORDER BY m.queue \
+            accepted_at timestamptz, lost_at timestamptz) ORDER BY m.queue \
             ON CONFLICT (", remember!(@list $($key),*), ") DO UPDATE SET nonce = EXCLUDED.nonce, \
             nonce_next = EXCLUDED.nonce_next, id_counter = EXCLUDED.id_counter, \
             ever_had_jobs = EXCLUDED.ever_had_jobs, run_id = EXCLUDED.run_id, replid = EXCLUDED.replid, \
             evicted_keys = EXCLUDED.evicted_keys, epoch_began = EXCLUDED.epoch_began, \
-            accepted_at = EXCLUDED.accepted_at"
+            accepted_at = EXCLUDED.accepted_at, lost_at = EXCLUDED.lost_at"
         )
     };
     (@list $first:literal $(, $more:literal)*) => { concat!($first $(, ", ", $more)*) };
@@ -84,7 +84,19 @@ pub(super) async fn of_all_queues(
 }
 
 /// A row as it comes.
-type Row = (String, Option<String>, Option<String>, Option<i64>, bool, String, String, i64, i64, Option<i64>);
+type Row = (
+    String,
+    Option<String>,
+    Option<String>,
+    Option<i64>,
+    bool,
+    String,
+    String,
+    i64,
+    i64,
+    Option<i64>,
+    Option<i64>,
+);
 
 async fn read(
     postgres: &Postgres,
@@ -99,8 +111,19 @@ async fn read(
 }
 
 fn memory(row: Row) -> (String, QueueMemory) {
-    let (queue, nonce, nonce_next, id_counter, ever_had_jobs, run_id, replid, evicted_keys, began, accepted) =
-        row;
+    let (
+        queue,
+        nonce,
+        nonce_next,
+        id_counter,
+        ever_had_jobs,
+        run_id,
+        replid,
+        evicted_keys,
+        began,
+        accepted,
+        lost,
+    ) = row;
     let memory = QueueMemory {
         nonce,
         nonce_next,
@@ -112,6 +135,7 @@ fn memory(row: Row) -> (String, QueueMemory) {
         // Written by us, so it is a time; if somebody made it none, an epoch that never began is the safe reading.
         epoch_began: instant(began).unwrap_or(Timestamp::MAX),
         accepted_at: accepted.and_then(instant),
+        lost_at: lost.and_then(instant),
     };
     (queue, memory)
 }
@@ -129,6 +153,7 @@ struct Remembered<'a> {
     evicted_keys: i64,
     epoch_began: String,
     accepted_at: Option<String>,
+    lost_at: Option<String>,
 }
 
 impl<'a> Remembered<'a> {
@@ -144,6 +169,7 @@ impl<'a> Remembered<'a> {
             evicted_keys: signed(memory.evicted_keys),
             epoch_began: rfc3339(memory.epoch_began),
             accepted_at: memory.accepted_at.map(rfc3339),
+            lost_at: memory.lost_at.map(rfc3339),
         }
     }
 }

@@ -16,13 +16,14 @@ use super::{ACQUIRE_TIMEOUT, Postgres, error};
 use crate::ports::StoreFailure;
 
 /// Number, name and text of each file, in order.
-const FILES: [(i64, &str, &str); 6] = [
+const FILES: [(i64, &str, &str); 7] = [
     (1, "fence and passes", include_str!("../../../migrations/host/0001_fence_and_passes.sql")),
     (2, "queues", include_str!("../../../migrations/host/0002_queues.sql")),
     (3, "intents and ledger", include_str!("../../../migrations/host/0003_intents_and_ledger.sql")),
     (4, "domain queues", include_str!("../../../migrations/host/0004_domain_queues.sql")),
     (5, "storms and parked", include_str!("../../../migrations/host/0005_storms_and_parked.sql")),
     (6, "captures", include_str!("../../../migrations/host/0006_captures.sql")),
+    (8, "declarations", include_str!("../../../migrations/host/0008_declarations.sql")),
 ];
 
 /// A file that begins so is run outside of a transaction.

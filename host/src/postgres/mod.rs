@@ -23,6 +23,7 @@ use jiff::Timestamp;
 use salvage_core::act::{ACTS_CONCURRENT, Act};
 use salvage_core::alarm::Alarm;
 use salvage_core::candidate::{LiveRow, RowToken};
+use salvage_core::declaration::Declared;
 use salvage_core::epoch::QueueMemory;
 use salvage_core::lease::{Fence, ScopeKind};
 use salvage_core::ledger::{Entry, Intent, PassRecord, StoryLine};
@@ -34,13 +35,17 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection};
 
-use crate::ports::{Captured, Census, Hold, JobInputs, Jobs, Ledger, LoadedDomain, Misfit, StoreFailure};
+use crate::ports::{
+    Acceptance, Captured, Census, Confirmation, Declaration, Group, Hold, JobInputs, Jobs, Ledger,
+    LoadedDomain, Misfit, StoreFailure, Word,
+};
 
 mod act;
 mod at_hand;
 mod candidates;
 mod captures;
 mod catalog;
+mod declarations;
 mod error;
 mod fence;
 mod indexes;
@@ -269,6 +274,15 @@ impl Jobs for Postgres {
         candidates::are_live(self, source, row_ids).await
     }
 
+    async fn young_rows(
+        &self,
+        source: &ResolvedSource,
+        groups: &[Group],
+        limit: u32,
+    ) -> Result<Vec<LiveRow>, StoreFailure> {
+        candidates::young_rows(self, source, groups, limit).await
+    }
+
     async fn existing(
         &self,
         source: &ResolvedSource,
@@ -373,6 +387,53 @@ impl Ledger for Postgres {
         now: Timestamp,
     ) -> Result<(), StoreFailure> {
         memory::accept_entry(self, queue, entry_id, who, now).await
+    }
+
+    async fn declarations(&self, declarations: &[Declaration]) -> Result<Vec<Declared>, StoreFailure> {
+        declarations::read(self, declarations).await
+    }
+
+    async fn confirm(
+        &self,
+        confirmations: &[Confirmation],
+        now: Timestamp,
+        fence: &Fence,
+    ) -> Result<(), StoreFailure> {
+        declarations::confirm(self, confirmations, now, fence).await
+    }
+
+    async fn accept_queues(
+        &self,
+        declaration: &Declaration,
+        queues: &BTreeSet<String>,
+    ) -> Result<(), StoreFailure> {
+        declarations::accept(self, declaration, queues).await
+    }
+
+    async fn vouch(&self, declaration: &Declaration, who: &str, now: Timestamp) -> Result<(), StoreFailure> {
+        declarations::vouch(self, declaration, who, now).await
+    }
+
+    async fn foreign_names(&self) -> Result<BTreeSet<(String, String)>, StoreFailure> {
+        declarations::names(self).await
+    }
+
+    async fn accept_foreign(
+        &self,
+        queue: &str,
+        name: &str,
+        who: &str,
+        now: Timestamp,
+    ) -> Result<(), StoreFailure> {
+        declarations::accept_name(self, queue, name, who, now).await
+    }
+
+    async fn acceptances(&self) -> Result<Vec<Acceptance>, StoreFailure> {
+        declarations::list(self).await
+    }
+
+    async fn revoke(&self, word: &Word) -> Result<bool, StoreFailure> {
+        declarations::revoke(self, word).await
     }
 
     async fn recoveries(

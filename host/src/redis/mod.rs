@@ -11,6 +11,7 @@
 //! | `snapshot`, `reading`, `info` | all queues at one instant, and the node that says so | nothing |
 //! | `copies` | long states, copied at that instant and read in pages | `<queue>:salvage:copy:…`, with a time to live |
 //! | `payloads`, `sets`, `residues`, `stalled` | one entry, or a page of them | nothing |
+//! | `names` | which queues exist, as a hint | nothing |
 //! | `lease` | `SET NX`, and scripts that name the owner | the lease key |
 //! | `mark` | our nonce and generation | `<queue>:salvage:host` |
 //! | `act`, `options` | runs `requeue.lua`, the only thing that puts a job back in a queue | the job's keys |
@@ -24,6 +25,7 @@ mod info;
 mod keys;
 mod lease;
 mod mark;
+mod names;
 mod options;
 mod payloads;
 mod reading;
@@ -134,6 +136,10 @@ impl Queues for RedisQueues {
 
     async fn payloads(&self, queue: &str, entry_ids: &[String]) -> Result<Vec<Payload>, QueueFailure> {
         payloads::read(&self.connection, &self.keys(queue), entry_ids).await
+    }
+
+    async fn existing_queues(&self) -> Result<Vec<String>, QueueFailure> {
+        names::existing(&self.connection, &self.prefix).await
     }
 
     async fn residues(&self, jobs: &[Vec<Place>]) -> Result<Vec<Residue>, QueueFailure> {

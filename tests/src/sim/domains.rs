@@ -158,5 +158,25 @@ pub(super) fn payload(row_id: &str) -> String {
     format!(r#"{{"jobId":"{row_id}"}}"#)
 }
 
+/// What a producer's payloads look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// As the manifest says.
+    Plain,
+    /// The row's id stands where the manifest does not look.
+    Wrapped,
+    /// No row's id at all.
+    Opaque,
+}
+
+/// The payload of a row's job, as its producer makes it.
+pub(super) fn payload_of(shape: Shape, row_id: &str) -> String {
+    match shape {
+        Shape::Plain => payload(row_id),
+        Shape::Wrapped => format!(r#"{{"body":{{"job":"{row_id}"}}}}"#),
+        Shape::Opaque => r#"{"to":"somebody"}"#.to_owned(),
+    }
+}
+
 /// How long a handler takes.
 pub(super) const DECIDE_TIME: Duration = Duration::from_millis(1);

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use salvage::ports::{Census, HeldJob, Hold, JobInputs, Jobs, LoadedDomain, Misfit, StoreFailure};
+use salvage::ports::{Census, Group, HeldJob, Hold, JobInputs, Jobs, LoadedDomain, Misfit, StoreFailure};
 use salvage_core::act::{Act, LOCK_TIMEOUT, ScriptAnswer};
-use salvage_core::candidate::{LiveRow, RowToken};
+use salvage_core::candidate::{LiveRow, LiveStatus, RowToken};
 use salvage_core::lease::Fence;
 use salvage_core::ledger::Entry;
 use salvage_core::outcome::Outcome;
@@ -226,6 +226,36 @@ impl Jobs for SimHost {
             let rows = rows.filter(|(id, _)| after.is_none_or(|after| id.as_str() > after));
             let rows = rows.filter(|(_, row)| row.is_live() && row.updated < before);
             rows.map(|(id, row)| row.listed(id)).take(limit as usize).collect()
+        };
+        self.read(list).await
+    }
+
+    async fn young_rows(
+        &self,
+        source: &ResolvedSource,
+        groups: &[Group],
+        limit: u32,
+    ) -> Result<Vec<LiveRow>, StoreFailure> {
+        if self.is_twin(Twin::NoControl) {
+            return Ok(vec![]);
+        }
+        let list = |world: &mut World| {
+            let table = &world.postgres.tables[source_index(source)];
+            let of_group = |group: &Group| {
+                let status = match group.status {
+                    LiveStatus::Queued => &source.declared.table.queued,
+                    LiveStatus::Processing => &source.declared.table.processing,
+                };
+                let young = table.iter().map(|(id, row)| row.listed(id)).filter(|row| {
+                    let is_young = row.updated.is_some_and(|at| at >= group.from && at < group.before);
+                    is_young && row.status == *status && row.job_type.as_deref() == Some(&group.job_type)
+                });
+                let mut young: Vec<LiveRow> = young.collect();
+                young.sort_by_key(|row| row.updated);
+                young.truncate(limit as usize);
+                young
+            };
+            groups.iter().flat_map(of_group).collect()
         };
         self.read(list).await
     }

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use salvage::ports::{Ledger, StoreFailure};
+use salvage::ports::{Acceptance, Confirmation, Declaration, Ledger, StoreFailure, Word};
 use salvage_core::alarm::Alarm;
+use salvage_core::declaration::Declared;
 use salvage_core::epoch::QueueMemory;
 use salvage_core::lease::Fence;
 use salvage_core::ledger::{Entry, Intent, PassRecord, StoryLine};
@@ -18,6 +19,7 @@ use super::domains::queue_index;
 use super::host::{Lost, SimHost};
 use super::host_jobs::LOCK_POLL;
 use super::postgres::IDLE_MAX;
+use super::redis::JOB_NAME;
 use super::twins::Twin;
 use super::world::World;
 
@@ -154,6 +156,75 @@ impl Ledger for SimHost {
         let key = (queue.to_owned(), entry_id.to_owned());
         self.send(move |world, _| world.postgres.records.accepted_entries.insert(key)).await?;
         Ok(())
+    }
+
+    async fn declarations(&self, declarations: &[Declaration]) -> Result<Vec<Declared>, StoreFailure> {
+        self.read(|world| world.postgres.records.declared(declarations)).await
+    }
+
+    async fn confirm(
+        &self,
+        confirmations: &[Confirmation],
+        _: Timestamp,
+        fence: &Fence,
+    ) -> Result<(), StoreFailure> {
+        let confirmations = confirmations.to_vec();
+        self.write_fenced(fence, move |world| world.postgres.records.confirm(&confirmations)).await
+    }
+
+    async fn accept_queues(
+        &self,
+        declaration: &Declaration,
+        queues: &BTreeSet<String>,
+    ) -> Result<(), StoreFailure> {
+        let (declaration, queues) = (declaration.clone(), queues.clone());
+        let accept = move |world: &mut World, _: bool| {
+            world.postgres.records.declaration(&declaration).accepted_queues.extend(queues);
+        };
+        Ok(self.send(accept).await?)
+    }
+
+    async fn vouch(&self, declaration: &Declaration, _: &str, _: Timestamp) -> Result<(), StoreFailure> {
+        let declaration = declaration.clone();
+        let vouch = move |world: &mut World, _: bool| {
+            world.postgres.records.declaration(&declaration).is_vouched_for = true;
+        };
+        Ok(self.send(vouch).await?)
+    }
+
+    async fn foreign_names(&self) -> Result<BTreeSet<(String, String)>, StoreFailure> {
+        let mut names = self.read(|world| world.postgres.records.foreign_names.clone()).await?;
+        if self.is_twin(Twin::AcceptVouchesForNames) {
+            let world = self.world.borrow();
+            let accepted =
+                world.postgres.records.memories.iter().filter(|(_, memory)| memory.accepted_at.is_some());
+            names.extend(accepted.map(|((_, queue), _)| (queue.clone(), JOB_NAME.to_owned())));
+        }
+        Ok(names)
+    }
+
+    async fn accept_foreign(
+        &self,
+        queue: &str,
+        name: &str,
+        _: &str,
+        _: Timestamp,
+    ) -> Result<(), StoreFailure> {
+        let key = (queue.to_owned(), name.to_owned());
+        self.send(move |world, _| world.postgres.records.foreign_names.insert(key)).await?;
+        Ok(())
+    }
+
+    async fn acceptances(&self) -> Result<Vec<Acceptance>, StoreFailure> {
+        Ok(vec![])
+    }
+
+    async fn revoke(&self, word: &Word) -> Result<bool, StoreFailure> {
+        let Word::Foreign { queue, name } = word.clone() else { return Ok(false) };
+        let revoke = move |world: &mut World, _: bool| {
+            world.postgres.records.foreign_names.remove(&(queue.clone(), name.clone()))
+        };
+        Ok(self.send(revoke).await?)
     }
 
     async fn recoveries(

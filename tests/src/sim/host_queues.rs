@@ -6,7 +6,7 @@ use std::time::Duration;
 use salvage::ports::{Ask, Lease, Mark, QueueTerms, Queues};
 use salvage_core::act::{Act, Change, Place, QueueRefusal, ScriptAnswer};
 use salvage_core::lease::{Fence, LeaseAnswer, Scope};
-use salvage_core::payload::Payload;
+use salvage_core::payload::{Data, Payload};
 use salvage_core::sighting::{QueueFailure, Residue};
 use salvage_core::snapshot::{Flaw, IdsCopy, IdsPage, QueueReading, Snapshot, Stalled, State};
 
@@ -368,7 +368,15 @@ impl Queues for SimHost {
             let payload = |id: &String| queue.hashes.get(id).map(Hash::payload).unwrap_or_default();
             entry_ids.iter().map(payload).collect()
         };
-        Ok(self.ask(read).await?)
+        let mut payloads: Vec<Payload> = self.ask(read).await?;
+        if self.is_twin(Twin::UnattributedAsForeign) {
+            // Under another name, and without what by-value would find: so a pass takes it for somebody else's.
+            let odd = payloads
+                .iter_mut()
+                .filter(|payload| matches!(&payload.data, Data::Text(text) if !text.contains("jobId")));
+            odd.for_each(|payload| *payload = Payload::named("ping", "{}"));
+        }
+        Ok(payloads)
     }
 
     async fn are_in_set(

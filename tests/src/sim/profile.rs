@@ -30,6 +30,10 @@ pub(super) struct Profile {
     pub(super) is_known: bool,
     /// Whether the application's producers use another id rule for some jobs.
     pub(super) has_legacy: bool,
+    /// How many, of a thousand jobs, have payloads that are not as the manifest says.
+    pub(super) odd_payloads: u32,
+    /// Whether jobs lie in a queue that the manifest does not name.
+    pub(super) is_misdeclared: bool,
     /// Whether entries change state and queue more than anything else happens.
     pub(super) has_traffic: bool,
     /// Seconds by which the application's clock is ahead.
@@ -52,6 +56,9 @@ impl Profile {
             ..PassSettings::default()
         };
         let has_traffic = random.permille(250);
+        let is_misdeclared = random.permille(60);
+        let stale_after = if is_misdeclared { seconds(3_600) } else { settings.stale_after };
+        let settings = PassSettings { stale_after, ..settings };
         Self {
             hosts: random.pick(&[1, 1, 2]),
             restless: seconds(random.pick(&[400, 700, 1_000])),
@@ -60,9 +67,11 @@ impl Profile {
             fault: random.pick(&[0, 0, 20, 80]),
             crash: random.pick(&[0, 0, 3, 15]),
             freeze: random.pick(&[0, 0, 3, 15]),
-            disaster: random.pick(&[0, 0, 0, 10, 40]),
+            disaster: if is_misdeclared { 0 } else { random.pick(&[0, 0, 0, 10, 40]) },
             is_known: random.permille(800),
             has_legacy: random.coin(),
+            odd_payloads: random.pick(&[0, 0, 0, 0, 150]),
+            is_misdeclared,
             has_traffic,
             clock_ahead_s: random.pick(&[0, 0, -20, 20]),
             settings,

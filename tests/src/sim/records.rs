@@ -3,6 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use salvage::ports::{Confirmation, Declaration};
+use salvage_core::candidate::LiveStatus;
+use salvage_core::declaration::Declared;
 use salvage_core::epoch::QueueMemory;
 use salvage_core::lease::Fence;
 use salvage_core::ledger::Intent;
@@ -26,6 +29,8 @@ pub(super) struct Records {
     corroborations: BTreeMap<(SourceName, String), Timestamp>,
     intents: Vec<Intended>,
     pub(super) accepted_entries: BTreeSet<(String, String)>,
+    pub(super) foreign_names: BTreeSet<(String, String)>,
+    declarations: BTreeMap<(SourceName, String), Declared>,
 }
 
 impl Records {
@@ -65,6 +70,35 @@ impl Records {
         for key in seen {
             let at = self.corroborations.entry(key.clone()).or_insert(now);
             *at = (*at).max(now);
+        }
+    }
+
+    pub(super) fn declaration(&mut self, of: &Declaration) -> &mut Declared {
+        self.declarations.entry((of.source.clone(), of.text.clone())).or_default()
+    }
+
+    /// Whether a control group of this type and status has failed: its orphans wait for the operator.
+    pub(super) fn failed(&self, job_type: &str, status: &str) -> bool {
+        let status = if status == "QUEUED" { LiveStatus::Queued } else { LiveStatus::Processing };
+        let failed = self.declarations.values().flat_map(|declared| &declared.failed);
+        failed.into_iter().any(|control| control.is_of(job_type, status))
+    }
+
+    pub(super) fn declared(&mut self, of: &[Declaration]) -> Vec<Declared> {
+        of.iter().map(|of| self.declaration(of).clone()).collect()
+    }
+
+    /// Takes in what a pass found for declarations, and against them.
+    pub(super) fn confirm(&mut self, confirmations: &[Confirmation]) {
+        for Confirmation { declaration, is_confirmed, controls } in confirmations {
+            let declared = self.declaration(declaration);
+            declared.is_confirmed |= is_confirmed;
+            for control in controls.iter().filter(|control| control.figures.passed().is_some()) {
+                declared.failed.retain(|failed| !failed.is_of(&control.job_type, control.status));
+                if control.figures.passed() == Some(false) {
+                    declared.failed.push(control.clone());
+                }
+            }
         }
     }
 

@@ -26,11 +26,17 @@ pub enum Twin {
     PlainAdd,
     /// The parent is written outside the job's transaction.
     ParentOutside,
+    /// What carries no row's id is somebody else's, whatever its name.
+    UnattributedAsForeign,
+    /// Accepting a queue vouches for the manifest, too.
+    AcceptVouchesForNames,
+    /// No young rows are looked up.
+    NoControl,
 }
 
 impl Twin {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 14] = [
         Self::GuardedByIdOnly,
         Self::NoFenceInPostgres,
         Self::NoFenceInScript,
@@ -42,5 +48,8 @@ impl Twin {
         Self::ErrorAsAbsence,
         Self::PlainAdd,
         Self::ParentOutside,
+        Self::UnattributedAsForeign,
+        Self::AcceptVouchesForNames,
+        Self::NoControl,
     ];
 }

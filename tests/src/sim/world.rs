@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use salvage::ports::LoadedDomain;
+use salvage::ports::{Declaration, LoadedDomain};
+use salvage_core::declaration::declaration;
 use salvage_core::epoch::QueueMemory;
 use salvage_core::lease::Scope;
 use salvage_core::snapshot::State;
 use salvage_core::source::ResolvedSource;
 
 use super::clock::{PAST, wall};
-use super::domains::{self, QUEUES, SOURCES, TYPES};
+use super::domains::{self, QUEUES, SOURCES, Shape, TYPES};
 use super::oracle::{PassTruth, Truths, Violation};
 use super::postgres::{Row, SimPostgres};
 use super::profile::Profile;
@@ -20,6 +21,9 @@ use super::redis::{Listed, Queue, SimRedis};
 use super::scheduler::{Deed, Event, Process, Scheduler};
 use super::tally::Tally;
 use super::twins::Twin;
+
+/// A queue of the application that no manifest names.
+const HIDDEN_QUEUE: &str = "slide-urgent";
 
 /// How old rows may be when it begins.
 const AGE_MAX_MS: u64 = 3_600_000;
@@ -41,6 +45,8 @@ pub(super) struct Job {
     pub(super) entry: String,
     /// Whether that is another than the current rule's.
     pub(super) is_legacy: bool,
+    /// What its payloads look like.
+    pub(super) shape: Shape,
     /// The worker that runs it, whether or not the queue still holds its entry.
     pub(super) run: Option<Run>,
     /// Since when the application is between two stores with it, or between two queues. It heals by itself.
@@ -53,6 +59,25 @@ pub(super) struct Job {
     pub(super) present_since: Option<Duration>,
     /// How often a host has put it back.
     pub(super) recovered: u32,
+}
+
+impl Job {
+    /// As its producer makes it, under the current rule.
+    fn new(source: usize, id: String, entry: String) -> Self {
+        Self {
+            source,
+            id,
+            entry,
+            is_legacy: false,
+            shape: Shape::Plain,
+            run: None,
+            handed_over_since: None,
+            next_handover: Duration::ZERO,
+            moved_at: None,
+            present_since: None,
+            recovered: 0,
+        }
+    }
 }
 
 /// A copy of what Redis held.
@@ -137,10 +162,41 @@ impl World {
                 _ => {}
             }
         }
+        if self.profile.is_misdeclared {
+            self.hide_jobs();
+        }
         if self.profile.is_known {
             self.know_the_queues();
         }
         self.note_presence();
+    }
+
+    /// Jobs whose queue is missing from the manifest: most of them young, two of them old enough to look lost.
+    fn hide_jobs(&mut self) {
+        const YOUNG: usize = 6;
+        const OLD: usize = 2;
+        let stale_after = self.profile.settings.stale_after;
+        for number in 0..YOUNG + OLD {
+            let index = self.jobs.len();
+            let id = format!("h{index}");
+            let minutes = u32::try_from(number).unwrap_or(0);
+            let age = if number < YOUNG { stale_after / 8 * (minutes + 1) } else { stale_after * 2 };
+            let row = Row {
+                deck: 0,
+                job_type: TYPES[0][0],
+                status: "QUEUED",
+                progress: 0,
+                error: None,
+                updated: self.wall_of_application() - age,
+                written: self.now() - age,
+                xmin: self.postgres.xid(),
+            };
+            self.postgres.tables[0].insert(id.clone(), row);
+            let listed = Listed { id: domains::entry_id(0, &id), job: Some(index), due: Duration::ZERO };
+            self.redis.queue(HIDDEN_QUEUE).add(State::Waiting, listed, domains::payload(&id));
+            let entry = domains::entry_id(0, &id);
+            self.jobs.push(Job { is_legacy: true, ..Job::new(0, id, entry) });
+        }
     }
 
     fn know_the_queues(&mut self) {
@@ -160,6 +216,7 @@ impl World {
                 evicted_keys: 0,
                 epoch_began: began,
                 accepted_at: None,
+                lost_at: None,
             };
             let key = (scope.to_string(), name.to_owned());
             self.postgres.records.memories.insert(key, memory);
@@ -167,6 +224,11 @@ impl World {
         let seen: Vec<_> =
             self.sources.iter().map(|source| (source.name.clone(), QUEUES[0].to_owned())).collect();
         self.postgres.records.corroborate(&seen, began);
+        for source in &self.sources {
+            let declaration =
+                Declaration { source: source.name.clone(), text: declaration(&source.declared) };
+            self.postgres.records.declaration(&declaration).is_confirmed = true;
+        }
     }
 
     /// A new row, QUEUED, as yet without an entry.
@@ -174,7 +236,12 @@ impl World {
         let index = self.jobs.len();
         let source = self.random.below(SOURCES);
         let id = format!("{}{index}", ["s", "e"][source]);
-        let is_legacy = self.profile.has_legacy && self.random.coin();
+        let shape = if self.random.permille(self.profile.odd_payloads) {
+            self.random.pick(&[Shape::Wrapped, Shape::Opaque])
+        } else {
+            Shape::Plain
+        };
+        let is_legacy = shape != Shape::Plain || self.profile.has_legacy && self.random.coin();
         let entry = match (is_legacy, self.random.below(3)) {
             (false, _) => domains::entry_id(source, &id),
             (true, 0) => format!("{}", 1_000 + index),
@@ -197,18 +264,7 @@ impl World {
             deck.status[source] = domains::PARENT_BUSY[source];
         }
         self.postgres.tables[source].insert(id.clone(), row);
-        self.jobs.push(Job {
-            source,
-            id,
-            entry,
-            is_legacy,
-            run: None,
-            handed_over_since: None,
-            next_handover: Duration::ZERO,
-            moved_at: None,
-            present_since: None,
-            recovered: 0,
-        });
+        self.jobs.push(Job { is_legacy, shape, ..Job::new(source, id, entry) });
         index
     }
 
@@ -216,7 +272,7 @@ impl World {
     pub(super) fn add_entry(&mut self, job: usize, state: State) {
         let of = &self.jobs[job];
         let queue = if self.random.permille(800) { of.source } else { 1 - of.source };
-        let (entry, data) = (of.entry.clone(), domains::payload(&of.id));
+        let (entry, data) = (of.entry.clone(), domains::payload_of(of.shape, &of.id));
         let due = self.now() + self.random.ms(10_000..600_000);
         let queue = self.redis.queue(QUEUES[queue]);
         let state = if queue.is_paused && state == State::Waiting { State::Paused } else { state };

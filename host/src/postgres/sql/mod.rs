@@ -26,7 +26,7 @@ use salvage_core::source::IdKind;
 pub(super) use act::{found_row, live_sibling, lock_job, lock_parent, update_job, update_parent};
 pub(super) use indexes::{create_live_row_index, drop_index};
 pub(super) use inputs::{job_objects, read_objects};
-pub(super) use rows::{census, existing, explain_live_rows, live_rows, not_live_among};
+pub(super) use rows::{census, existing, explain_live_rows, live_rows, not_live_among, young_rows};
 
 use super::session::Mode;
 

@@ -1,8 +1,11 @@
 //! Statements that read job rows, and the pieces that every statement about a job row is made of.
 
+use salvage_core::candidate::LiveStatus;
 use salvage_core::source::ResolvedSource;
 
-use super::{Text, TimeType, column, id_type, identifier, literals, table, time_type};
+use crate::ports::Group;
+
+use super::{Text, TimeType, column, id_type, identifier, literal, literals, table, time_type};
 
 /// A job table under the alias `j`.
 pub(super) struct Job<'a> {
@@ -110,6 +113,37 @@ pub(in super::super) fn live_rows(source: &ResolvedSource, is_first: bool, limit
         cutoff = job.time.instant("$1"),
         id = job.id(),
     ))
+}
+
+/// The oldest rows of each group: token, type. `$1`, `$2` and so on: where each group's times begin and end, RFC 3339.
+pub(in super::super) fn young_rows(source: &ResolvedSource, groups: &[Group], limit: u32) -> Text {
+    let job = Job::of(source);
+    let (mapping, at) = (&source.declared.table, job.updated_at());
+    let of_group = |(place, group): (usize, &Group)| {
+        let status = match group.status {
+            LiveStatus::Queued => &mapping.queued,
+            LiveStatus::Processing => &mapping.processing,
+        };
+        let (job_type, of_type) = match &mapping.job_type {
+            Some(name) => {
+                let name = column("j", name);
+                (format!("{name}::text"), format!(" AND {name}::text = {}", literal(&group.job_type)))
+            }
+            None => ("NULL::text".to_owned(), String::new()),
+        };
+        format!(
+            "(SELECT {token}, {job_type} FROM {table} WHERE {is_status} = {status}{of_type} AND {at} >= {from} \
+             AND {at} < {before} ORDER BY {at} LIMIT {limit})",
+            token = job.token(),
+            table = job.table(),
+            is_status = job.status(),
+            status = literal(status),
+            from = job.time.instant(&format!("${}", 2 * place + 1)),
+            before = job.time.instant(&format!("${}", 2 * place + 2)),
+        )
+    };
+    let selects: Vec<String> = groups.iter().enumerate().map(of_group).collect();
+    Text(selects.join(" UNION ALL "))
 }
 
 /// Prepares [`live_rows`] as a statement of this session, and asks for the plan of a later page that serves every cutoff

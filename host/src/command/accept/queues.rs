@@ -1,34 +1,134 @@
-//! `salvage accept`: the operator says that what Redis holds now is the truth, or that what PostgreSQL rejected was mended.
+//! Queues as they are: the operator says that Redis lost nothing of what they held.
 //!
 //! Accepting a queue writes a fresh nonce into it and takes a snapshot, so that it is this very state that is accepted:
 //! the one with the nonce. A Redis that loses data afterwards is noticed as ever, and one that lost it a moment before
 //! does not hold the nonce.
+//!
+//! A queue that never showed a trace of BullMQ is not accepted with the others: its name may be wrong, and what is put into
+//! it no worker reads. That takes a word of its own, which shows the names that do exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use salvage_core::declaration::declaration;
 use salvage_core::epoch::{Continuity, QueueMemory, follow, remember};
 use salvage_core::lease::Scope;
 use salvage_core::settings::PassSettings;
 use salvage_core::snapshot::{QueueReading, Snapshot};
-use salvage_core::source::Standing;
+use salvage_core::source::{SourceName, Standing};
 
-use super::explain::{known_sources, source_name, there_are};
-use super::text::counted;
-use super::{CommandError, Done, say};
+use super::Operator;
 use crate::cli::Exit;
+use crate::command::text::counted;
+use crate::command::{CommandError, Done, say};
 use crate::pass;
-use crate::ports::{Ask, Clock, Handlers, Jobs, Ledger, LoadedDomain, Mark, Outside, Queues};
+use crate::ports::{Ask, Clock, Declaration, Handlers, Jobs, Ledger, LoadedDomain, Mark, Outside, Queues};
 
-/// Accepts queues as they are: for each lease of the deployment that has to do with them.
+/// Accepts queues as they are: for each lease of the deployment that has to do with them. Those that were never seen are
+/// named and left out.
 ///
 /// # Errors
 /// If a queue is not declared by a loaded handler, or a store did not answer; then nothing is accepted, or, where each
 /// domain has its own lease, nothing more.
-pub async fn queues<O: Outside>(outside: &O, settings: &PassSettings, asked: &[String], who: &str) -> Done {
+pub async fn queues<O: Outside>(
+    outside: &O,
+    settings: &PassSettings,
+    asked: &[String],
+    operator: Operator<'_>,
+) -> Done {
     outside.ledger().check_schema().await?;
-    let domains = outside.handlers().domains();
-    let queues = chosen(asked, &domains)?;
+    let queues = chosen(asked, &outside.handlers().domains())?;
+    let (seen, unseen) = sorted(outside, settings, &queues).await?;
+    let names =
+        if unseen.is_empty() { vec![] } else { outside.queues().existing_queues().await.unwrap_or_default() };
+    for queue in &unseen {
+        say(format_args!("{queue}: {}", never_seen(queue, &names)))?;
+    }
+    if !seen.is_empty() {
+        accept_all(outside, settings, &seen, operator).await?;
+    }
+    Ok(if unseen.is_empty() { Exit::Done } else { Exit::Failed })
+}
+
+/// Accepts a queue that was never seen: the operator says that its name is right.
+///
+/// # Errors
+/// As [`queues`]; and if the queue has a trace of BullMQ, for then it is not new.
+pub async fn new_queue<O: Outside>(
+    outside: &O,
+    settings: &PassSettings,
+    queue: &str,
+    operator: Operator<'_>,
+) -> Done {
+    outside.ledger().check_schema().await?;
+    let queues = chosen(&[queue.to_owned()], &outside.handlers().domains())?;
+    let (seen, _) = sorted(outside, settings, &queues).await?;
+    if !seen.is_empty() {
+        let why =
+            format!("queue {queue:?} exists, so it is not new; `salvage accept {queue}` accepts it as it is");
+        return Err(CommandError::Unknown(why));
+    }
+    let names = outside.queues().existing_queues().await.unwrap_or_default();
+    say(format_args!("{queue}: no trace of BullMQ; {}", similar(queue, &names)))?;
+    accept_all(outside, settings, &queues, operator).await?;
+    Ok(Exit::Done)
+}
+
+/// What to do about a queue that was never seen.
+pub(crate) fn never_seen(queue: &str, existing: &[String]) -> String {
+    format!(
+        "never seen under this prefix, so it was not accepted: {}; correct the manifest, or run `salvage accept --new {queue}` \
+         if the application has yet to use it",
+        similar(queue, existing)
+    )
+}
+
+/// The names of existing queues that are most like this one.
+pub(crate) fn similar(queue: &str, existing: &[String]) -> String {
+    const SHOWN_MAX: usize = 3;
+    let mut near: Vec<(usize, &String)> = existing
+        .iter()
+        .map(|other| (strsim::osa_distance(&queue.to_lowercase(), &other.to_lowercase()), other))
+        .collect();
+    near.sort();
+    let names: Vec<String> = near.iter().take(SHOWN_MAX).map(|(_, name)| format!("{name:?}")).collect();
+    match names.len() {
+        0 => "no queue exists under this prefix".to_owned(),
+        _ => format!("queues that exist: {}", names.join(", ")),
+    }
+}
+
+/// The queues that show a trace of BullMQ, or did once; and the others.
+async fn sorted<O: Outside>(
+    outside: &O,
+    settings: &PassSettings,
+    queues: &BTreeSet<String>,
+) -> Result<(BTreeSet<String>, BTreeSet<String>), CommandError> {
+    let snapshot = outside.queues().snapshot(&Ask::guards(queues)).await?;
+    let mut known: BTreeSet<String> = snapshot
+        .queues
+        .iter()
+        .filter(|(_, reading)| reading.has_trace())
+        .map(|(queue, _)| queue.clone())
+        .collect();
+    for scope in pass::scopes(outside, settings) {
+        let memories = outside.ledger().queue_memories(scope.as_str(), queues).await?;
+        let ever =
+            memories.into_iter().filter(|(_, memory)| memory.ever_had_jobs || memory.accepted_at.is_some());
+        known.extend(ever.map(|(queue, _)| queue));
+    }
+    Ok(queues.iter().cloned().partition(|queue| known.contains(queue)))
+}
+
+async fn accept_all<O: Outside>(
+    outside: &O,
+    settings: &PassSettings,
+    queues: &BTreeSet<String>,
+    operator: Operator<'_>,
+) -> Result<(), CommandError> {
+    show(outside, queues).await?;
+    operator.agrees("Accept what these queues hold now as the truth?")?;
+    let (domains, who) = (outside.handlers().domains(), operator.who);
     let (mut accepted, mut server) = (BTreeMap::new(), None);
     for scope in pass::scopes(outside, settings) {
         let declared = declared(&domains, |domain| scope.covers(&domain.manifest.domain));
@@ -38,13 +138,53 @@ pub async fn queues<O: Outside>(outside: &O, settings: &PassSettings, asked: &[S
             accepted.extend(queues.into_iter().map(|queue| (queue, now)));
         }
     }
+    accept_for_declarations(outside, &domains, queues).await?;
     for (queue, now) in &accepted {
         outside.ledger().accepted_by(queue, who, *now).await?;
         tracing::warn!(queue, who, "queue accepted: what it holds now counts as the truth");
         say(format_args!("accepted {queue}: what it holds now counts as the truth"))?;
     }
-    say("the next pass recovers what waited for this; `salvage plan` shows it")?;
-    Ok(Exit::Done)
+    say("the next pass recovers what waited for this; `salvage plan` shows it")
+}
+
+/// What an acceptance says of a manifest: that nobody knows better than it, as long as it declares the same.
+///
+/// # Errors
+/// If PostgreSQL did not answer.
+pub async fn accept_for_declarations<O: Outside>(
+    outside: &O,
+    domains: &[LoadedDomain],
+    queues: &BTreeSet<String>,
+) -> Result<(), CommandError> {
+    for domain in domains {
+        for source in &domain.manifest.sources {
+            let own = source.queues.iter().map(|rule| &rule.name).filter(|name| queues.contains(*name));
+            let own: BTreeSet<String> = own.cloned().collect();
+            if !own.is_empty() {
+                let name = SourceName { domain: domain.manifest.domain.clone(), source: source.name.clone() };
+                let declaration = Declaration { source: name, text: declaration(source) };
+                outside.ledger().accept_queues(&declaration, &own).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Says what is vouched for: how much each queue holds, and some of it.
+async fn show<O: Outside>(outside: &O, queues: &BTreeSet<String>) -> Result<(), CommandError> {
+    const EXAMPLES: usize = 3;
+    let snapshot = outside.queues().snapshot(&Ask::guards(queues)).await?;
+    for (queue, reading) in &snapshot.queues {
+        let jobs = counted(reading.ids_total() as u64, "scheduled job");
+        let counter =
+            reading.id_counter.map_or_else(|| "never used".to_owned(), |id| format!("counter {id}"));
+        let ids = reading.entries().map(|(_, id)| id).chain(reading.retained.iter().map(String::as_str));
+        let examples: Vec<String> = ids.take(EXAMPLES).map(|id| format!("{id:?}")).collect();
+        let such_as =
+            if examples.is_empty() { String::new() } else { format!(", such as {}", examples.join(", ")) };
+        say(format_args!("{queue}: {jobs}, {counter}{such_as}"))?;
+    }
+    Ok(())
 }
 
 /// Accepts queues as they are, for one lease; returns when. `server` is the run id of the Redis that is accepted, known from
@@ -77,45 +217,8 @@ pub async fn accept<O: Outside>(
     Ok(now)
 }
 
-/// Accepts one unreadable entry as harmless.
-///
-/// # Errors
-/// If the queue is not declared by a loaded handler, or PostgreSQL did not answer.
-pub async fn entry<O: Outside>(outside: &O, queue: &str, entry_id: &str, who: &str) -> Done {
-    outside.ledger().check_schema().await?;
-    chosen(&[queue.to_owned()], &outside.handlers().domains())?;
-    let now = outside.jobs().now().await?;
-    outside.ledger().accept_entry(queue, entry_id, who, now).await?;
-    tracing::warn!(queue, entry.id = entry_id, who, "entry accepted: it counts as nobody's job");
-    say(format_args!("accepted entry {entry_id} of {queue}: it counts as nobody's job"))?;
-    Ok(Exit::Done)
-}
-
-/// Lets the next pass try a parked job of a source again, or all of them.
-///
-/// # Errors
-/// If the source is not known, PostgreSQL did not answer, or nothing of it is parked.
-pub async fn parked<O: Outside>(outside: &O, source: &str, job_id: Option<&str>, who: &str) -> Done {
-    outside.ledger().check_schema().await?;
-    let known = known_sources(&outside.handlers().domains());
-    let source = source_name(source, &known)?;
-    if !known.contains(&source) {
-        let why = format!("no handler that serves has a source {source}; {}", there_are(&known));
-        return Err(CommandError::Unknown(why));
-    }
-    let released = outside.ledger().release_parked(&source, job_id, who).await?;
-    if released == 0 {
-        let what = job_id.map_or_else(|| format!("no job of {source}"), |id| format!("job {id} of {source}"));
-        let is_not = if job_id.is_some() { "is not parked" } else { "is parked" };
-        return Err(CommandError::Unknown(format!("{what} {is_not}; `salvage plan` lists what is")));
-    }
-    tracing::warn!(%source, candidate.id = job_id, who, jobs = released, "parked jobs released");
-    say(format_args!("released {} of {source}: the next pass tries again", counted(released, "parked job")))?;
-    Ok(Exit::Done)
-}
-
 /// The asked queues, or those of every handler that is granted something if none is named.
-fn chosen(asked: &[String], domains: &[LoadedDomain]) -> Result<BTreeSet<String>, CommandError> {
+pub(super) fn chosen(asked: &[String], domains: &[LoadedDomain]) -> Result<BTreeSet<String>, CommandError> {
     if asked.is_empty() {
         let granted = declared(domains, |domain| domain.standing == Standing::Active);
         if granted.is_empty() {
