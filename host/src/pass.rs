@@ -206,11 +206,11 @@ pub async fn run_under<O: Outside>(
         Ok(LeaseAnswer::Acquired) => {}
         Ok(LeaseAnswer::Held) => {
             tracing::info!(%scope, "pass skipped: another host holds the lease");
-            return Ok(reporting::skipped(&meter, outside, LeaseState::Held));
+            return Ok(reporting::skipped(&meter, outside, LeaseState::Held, None));
         }
         Err(failure) => {
             tracing::warn!(%scope, %failure, "pass skipped: the lease could not be taken");
-            return Ok(reporting::skipped(&meter, outside, LeaseState::Unreachable));
+            return Ok(reporting::skipped(&meter, outside, LeaseState::Unreachable, Some(&failure)));
         }
     }
     let tenure = Rc::new(Tenure::begun(asked_at, settings.lease_ttl));
@@ -259,6 +259,7 @@ pub(crate) struct Body {
     cases: Vec<Case>,
     scan_ran: bool,
     stalled: Vec<u64>,
+    doubt: reporting::QueueDoubt,
 }
 
 impl<'a, O: Outside> Pass<'a, O> {
@@ -309,7 +310,15 @@ impl<'a, O: Outside> Pass<'a, O> {
         steps.ended("act");
         self.record(&gathered, &known, &cases).await?;
         steps.ended("record");
-        Ok(Body { gathered, scheduled: known.scheduled, cases, scan_ran: known.scan.is_some(), stalled })
+        let doubt = reporting::QueueDoubt::of(gathered.own(), &known);
+        Ok(Body {
+            gathered,
+            scheduled: known.scheduled,
+            cases,
+            scan_ran: known.scan.is_some(),
+            stalled,
+            doubt,
+        })
     }
 
     /// Comes before each write: under a lease that is lost none begins.
