@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use salvage_core::act::places;
 use salvage_core::ledger::StoryLine;
+use salvage_core::payload::{Data, Payload};
 use salvage_core::report::JobReport;
 use salvage_core::settings::PassSettings;
 use salvage_core::source::SourceName;
@@ -141,21 +142,26 @@ async fn in_queues<O: Outside>(outside: &O, source: &SourceName, id: &str, known
     let declared = of_domain
         .and_then(|domain| domain.manifest.sources.iter().find(|declared| declared.name == source.source));
     for place in declared.map(|declared| places(declared, id)).unwrap_or_default() {
-        match outside.queues().payloads(&place.queue, std::slice::from_ref(&place.entry_id)).await {
-            Ok(found) => known.payloads.extend(found.into_iter().flatten().map(|text| Found {
+        let read = outside.queues().payloads(&place.queue, std::slice::from_ref(&place.entry_id)).await;
+        let told = |why: &dyn std::fmt::Display| {
+            format!("entry {} of queue {} could not be read: {why}", place.entry_id, place.queue)
+        };
+        match read.map(|read| read.into_iter().next().unwrap_or_default()) {
+            Ok(Payload { name, data: Data::Text(text), .. }) => known.payloads.push(Found {
                 from: From::Queue,
                 at: None,
-                queue: place.queue.clone(),
-                entry: Some(place.entry_id.clone()),
-                name: None,
+                queue: place.queue,
+                entry: Some(place.entry_id),
+                name,
                 options: None,
                 data: parsed(&text),
                 text,
-            })),
-            Err(failure) => {
-                known.why.push(format!("queue {} could not be read: {failure}", place.queue));
-                return;
+            }),
+            Ok(Payload { data: Data::TooLong { bytes }, .. }) => {
+                known.why.push(told(&format_args!("it is {bytes} bytes, more than is read of one entry")));
             }
+            Ok(Payload { data: Data::Missing, .. }) => {}
+            Err(failure) => known.why.push(told(&failure)),
         }
     }
 }
@@ -165,12 +171,10 @@ impl Known {
     pub(super) fn tell(&self) -> Result<(), CommandError> {
         for found in &self.payloads {
             say(format_args!("\n{}", found.heading()))?;
-            if let (Some(job_name), Some(options)) = (&found.name, &found.options) {
-                say(format_args!(
-                    "{INDENT}job name {}, options {}",
-                    name(job_name),
-                    as_text(&options.to_string())
-                ))?;
+            if let Some(job_name) = &found.name {
+                let options = found.options.as_ref().map(Value::to_string);
+                let options = options.map(|options| format!(", options {}", as_text(&options)));
+                say(format_args!("{INDENT}job name {}{}", name(job_name), options.unwrap_or_default()))?;
             }
             say(format_args!("{INDENT}{}", as_text(&found.text)))?;
         }
