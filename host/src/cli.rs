@@ -1,8 +1,11 @@
 //! The command line: what may be asked, and with which exit code it is answered.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+
+use crate::config::units;
 
 /// What stands below the list of commands.
 const AFTER_HELP: &str = "\
@@ -14,8 +17,8 @@ First steps:
   salvage accept --all         say once that what the queues hold is the truth
   salvage run                  recover, from now on
 
-Exit codes: 0 done, 1 failed, 2 usage, 3 configuration, 4 nothing could be judged, 5 a handler decides otherwise than
-expected, 6 another host holds the lease.
+Exit codes: 0 done, 1 failed (or no handler serves), 2 usage, 3 configuration (or the handlers' folder cannot be read),
+4 nothing could be judged, 5 a handler decides otherwise than expected, 6 another host holds the lease.
 Results go to stdout, logs to stderr; RUST_LOG=salvage=debug logs more.";
 
 /// Finds and recovers orphaned jobs: rows in PostgreSQL whose BullMQ entry is gone
@@ -41,10 +44,17 @@ pub enum Command {
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]
+        part: Part,
+        #[command(flatten)]
         output: Output,
     },
     /// Show what a pass would do, and write nothing
     Plan {
+        #[command(flatten)]
+        part: Part,
+        /// Show the payload of each job that would be put back, unless its handler has `redact`
+        #[arg(long)]
+        payload: bool,
         #[command(flatten)]
         output: Output,
     },
@@ -54,14 +64,27 @@ pub enum Command {
         source: String,
         /// The id of the job's row
         id: String,
+        /// Show the payload that was put back, or would be now, as far as it is known, unless its handler has `redact`. Makes
+        /// a pass that writes nothing, as `plan` does
+        #[arg(long)]
+        payload: bool,
         #[command(flatten)]
         output: Output,
     },
-    /// List the last passes, newest first
+    /// List the last passes, or the jobs that they put back or failed, newest first
     History {
-        /// How many passes, at most 1000
+        /// List jobs that were put back or marked failed, in place of passes
+        #[arg(long)]
+        jobs: bool,
+        /// How many passes or jobs, at most 1000
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
         limit: u32,
+        /// Only jobs of this source, `domain/source`, or just its name if only one domain has such a source
+        #[arg(long, requires = "jobs")]
+        source: Option<String>,
+        /// Only jobs of the last so many hours or minutes, such as `24h`
+        #[arg(long, requires = "jobs", value_name = "TIME", value_parser = units::duration)]
+        since: Option<Duration>,
         #[command(flatten)]
         output: Output,
     },
@@ -224,6 +247,18 @@ fn handler_name(text: &str) -> Result<String, String> {
     }
 }
 
+/// What of a pass to print.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Part {
+    /// Print only what concerns this source, `domain/source`, or just its name if only one domain has such a source. The pass,
+    /// and the exit code, are about all sources
+    #[arg(long)]
+    pub source: Option<String>,
+    /// Print at most so many jobs. The pass looks at all of them
+    #[arg(long, value_name = "JOBS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: Option<u32>,
+}
+
 /// How to print.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Output {
@@ -238,12 +273,12 @@ pub struct Output {
 pub enum Exit {
     /// Done; also if there was nothing to do.
     Done = 0,
-    /// Failed.
+    /// Failed; also if no handler serves.
     Failed = 1,
     // 2 is the command line's own: usage.
-    /// The configuration cannot be used.
+    /// The configuration cannot be used, or the handlers' folder that it names.
     Config = 3,
-    /// The lease was unreachable, or every candidate is unknown.
+    /// The lease was unreachable, the queues could not be read, or every candidate is unknown.
     NothingJudged = 4,
     /// A check found a regression: a handler decides otherwise than expected.
     Regression = 5,

@@ -10,7 +10,8 @@ use salvage::cli::{Accept, Cli, Command, Exit, HandlerCommand};
 use salvage::command::accept::{self, Operator};
 use salvage::command::handler::diff::Corpus;
 use salvage::command::handler::{check, diff, new, replay, test};
-use salvage::command::{self, CommandError};
+use salvage::command::once::Show;
+use salvage::command::{self, CommandError, explain, history};
 use salvage::config::{self, Config, ConfigError, Drawing, OfflineConfig};
 use salvage::host::{self, Host, HostError, database, load_handlers};
 use salvage::pass::Mode;
@@ -38,7 +39,7 @@ fn tell(error: &anyhow::Error) -> Exit {
     if error.downcast_ref::<CommandError>().is_some_and(CommandError::is_closed_output) {
         return Exit::Failed;
     }
-    eprintln!("error: {error:#}");
+    eprintln!("error: {}", salvage_core::text::lines(&format!("{error:#}")));
     if error.is::<HostError>() { Exit::Config } else { Exit::Failed }
 }
 
@@ -78,13 +79,16 @@ async fn with_host(
     stop: &Stop,
 ) -> Result<Exit, CommandError> {
     match command {
-        Command::Once { dry_run, output } => {
+        Command::Once { dry_run, part, output } => {
             let mode = if dry_run { Mode::DryRun } else { Mode::Act };
-            once(host, config, mode, output.json, stop).await
+            once(host, config, mode, &Show { part, payload: false, json: output.json }, stop).await
         }
-        Command::Plan { output } => once(host, config, Mode::DryRun, output.json, stop).await,
-        Command::Explain { source, id, output } => {
-            command::explain::explain(host, &source, &id, output.json).await
+        Command::Plan { part, payload, output } => {
+            once(host, config, Mode::DryRun, &Show { part, payload, json: output.json }, stop).await
+        }
+        Command::Explain { source, id, payload, output } => {
+            let show = explain::Show { payload, json: output.json };
+            explain::explain(host, &config.pass, (&source, &id), show, stop).await
         }
         Command::Doctor { create_indexes, output } => {
             let running = running_host(&config.handlers);
@@ -167,7 +171,10 @@ async fn run(config: Config, file: Option<PathBuf>, stop: &Stop) -> anyhow::Resu
 /// What needs no handler does not wait until they are compiled.
 async fn without_handlers(host: &Host, command: Command) -> Result<Exit, CommandError> {
     match command {
-        Command::History { limit, output } => command::history::history(host, limit, output.json).await,
+        Command::History { jobs: true, limit, source, since, output } => {
+            history::jobs(host, limit, source.as_deref(), since, output.json).await
+        }
+        Command::History { limit, output, .. } => history::history(host, limit, output.json).await,
         _ => command::migrate::migrate(&host.postgres).await,
     }
 }
@@ -176,11 +183,12 @@ async fn once(
     host: &Host,
     config: &Config,
     mode: Mode,
-    json: bool,
+    show: &Show,
     stop: &Stop,
 ) -> Result<Exit, CommandError> {
-    host.handlers.now().log_reports();
-    command::once::once(host, &config.pass, mode, json, stop).await
+    let handlers = host.handlers.now();
+    handlers.log_reports();
+    command::once::once(host, &handlers, &config.pass, mode, show, stop).await
 }
 
 async fn handler(config: &OfflineConfig, command: HandlerCommand) -> anyhow::Result<Exit> {

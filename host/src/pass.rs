@@ -211,11 +211,11 @@ pub async fn run_under<O: Outside>(
         Ok(LeaseAnswer::Acquired) => {}
         Ok(LeaseAnswer::Held) => {
             tracing::info!(%scope, "pass skipped: another host holds the lease");
-            return Ok(reporting::skipped(&meter, outside, LeaseState::Held));
+            return Ok(reporting::skipped(&meter, outside, LeaseState::Held, None));
         }
         Err(failure) => {
             tracing::warn!(%scope, %failure, "pass skipped: the lease could not be taken");
-            return Ok(reporting::skipped(&meter, outside, LeaseState::Unreachable));
+            return Ok(reporting::skipped(&meter, outside, LeaseState::Unreachable, Some(&failure)));
         }
     }
     let tenure = Rc::new(Tenure::begun(asked_at, settings.lease_ttl));
@@ -266,6 +266,7 @@ pub(crate) struct Body {
     stalled: Vec<u64>,
     /// Per queue, whose its entries are, as far as the first look read them.
     attribution: BTreeMap<String, Attribution>,
+    doubt: reporting::QueueDoubt,
 }
 
 /// What is looked up together: the candidates, and behind them the control rows.
@@ -367,8 +368,9 @@ impl<'a, O: Outside> Pass<'a, O> {
         steps.ended("act");
         self.record(&gathered, &known, &cases).await?;
         steps.ended("record");
+        let doubt = reporting::QueueDoubt::of(gathered.own(), &known);
         let (scheduled, scan_ran) = (known.scheduled, known.scan.is_some());
-        Ok(Body { gathered, scheduled, cases, scan_ran, stalled, attribution: judged.attribution })
+        Ok(Body { gathered, scheduled, cases, scan_ran, stalled, attribution: judged.attribution, doubt })
     }
 
     /// Comes before each write: under a lease that is lost none begins.

@@ -139,7 +139,7 @@ async fn doctor_and_history_show_a_storm_and_doctor_says_what_to_run() -> Result
     let system = running().await?;
     lose_exports(&system, 25).await?;
     let once = salvage(&system, &["once"])?.ended_with(0)?;
-    assert!(once.stdout.contains("25 storm"), "{once:#?}");
+    assert!(once.stdout.contains("25 waiting for accept (storm)"), "{once:#?}");
     let errors: Vec<&str> = once.stderr.lines().filter(|line| line.contains("ERROR")).collect();
     assert_eq!(errors.len(), 1, "one alarm for a pass and source: {once:#?}");
     let doctor = salvage(&system, &["doctor"])?.ended_with(1)?;

@@ -210,8 +210,8 @@ async fn an_observed_handler_is_planned_and_never_acts() -> Result<()> {
     let before = tables(system.db.pool(), &["public"]).await?;
     let ran = salvage(&system, &["once"])?.ended_with(0)?;
     for why in [
-        "none: not asked: what its handler reads is not granted; `salvage handler list` prints the grants\n",
-        "refused: observed only: there is no [handler.exports.grants]; `salvage handler check` prints one\n",
+        "no decision: not asked: what its handler reads is not granted; `salvage handler list` prints the grants\n",
+        "refused: observed only: there is no [handler.exports.grants]; `salvage handler check` prints one; was to be ",
     ] {
         assert!(ran.stdout.contains(why), "{ran:#?} lacks {why}");
     }

@@ -67,6 +67,8 @@ async fn no_password_and_no_payload_is_printed_or_recorded() -> Result<()> {
         &["once"],
         &["doctor"],
         &["history", "--json"],
+        &["history", "--jobs"],
+        &["history", "--jobs", "--json"],
         &["explain", "slides/generation", "s1"],
         &["explain", "slides/generation", "s1", "--json"],
         &["explain", "exports/slide-export", "e1"],

@@ -19,7 +19,7 @@ fn redis(failure: QueueFailure) -> Doubt {
 }
 
 /// A command that blocks its connection until the server is done with it, or is told to leave it.
-fn blocking(server: &Redis, words: &'static [&'static str]) -> JoinHandle<()> {
+pub(crate) fn blocking(server: &Redis, words: &'static [&'static str]) -> JoinHandle<()> {
     let url = server.url();
     std::thread::spawn(move || {
         let client = redis::Client::open(url).expect("a sound URL");

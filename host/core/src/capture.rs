@@ -44,6 +44,12 @@ impl Captures {
         let columns = own.map(|own| own.redact.iter().map(|column| plain(column)).collect());
         is_kept.then(|| Redaction(columns.unwrap_or_default()))
     }
+
+    /// Whether columns of a handler's questions are not to be kept or shown, whether or not the questions are kept.
+    #[must_use]
+    pub fn redacts(&self, domain: &str) -> bool {
+        self.handlers.get(domain).is_some_and(|own| !own.redact.is_empty())
+    }
 }
 
 impl Redaction {
@@ -117,6 +123,12 @@ mod tests {
         assert!(captures(true, None).of("slides").is_some_and(|redaction| redaction.is_empty()));
         assert!(captures(false, Some(true)).of("video").is_some_and(|redaction| !redaction.is_empty()));
         assert_eq!(captures(false, Some(true)).of("slides"), None);
+    }
+
+    #[test]
+    fn what_is_redacted_is_so_whether_or_not_questions_are_kept() {
+        assert!(captures(false, None).redacts("video") && captures(true, Some(true)).redacts("video"));
+        assert!(!captures(true, None).redacts("slides"));
     }
 
     #[test]

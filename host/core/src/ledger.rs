@@ -1,6 +1,7 @@
 //! What Salvage writes down of every decision, and on what evidence.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -199,6 +200,45 @@ pub struct PassRecord {
     pub sources: serde_json::Value,
     /// What it was alarmed at.
     pub alarms: Vec<Alarm>,
+}
+
+/// A job that was put back or marked failed, or may have been, as `history --jobs` shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ActRecord {
+    /// When; database clock.
+    pub at: Timestamp,
+    /// The pass's generation.
+    pub generation: u64,
+    /// The handler's domain.
+    pub domain: String,
+    /// The source's name.
+    pub source: String,
+    /// The row's id.
+    pub id: String,
+    /// The job type.
+    #[serde(rename = "type")]
+    pub job_type: String,
+    /// The row's status before.
+    pub status: Option<String>,
+    /// `requeue` or `fail`.
+    pub decision: String,
+    /// Its reason.
+    pub reason: Option<String>,
+    /// `applied` or `indeterminate`.
+    pub outcome: String,
+    /// Its sentence.
+    pub why: Option<String>,
+}
+
+/// Which of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActsAsked {
+    /// At most so many, the newest.
+    pub limit: u32,
+    /// Only of this source.
+    pub source: Option<SourceName>,
+    /// Only of the last so long.
+    pub since: Option<Duration>,
 }
 
 /// One line of a job's story, as `explain` shows it.

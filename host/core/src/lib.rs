@@ -7,7 +7,7 @@
 //! Read in this order: [`manifest`] (what a domain declares), [`candidate`] (rows that may need recovery), [`snapshot`]
 //! (what the queues said), [`naming`], [`lookup`] and [`scan`] (who is present), [`epoch`] (whether an absence may be believed),
 //! [`decision`] (what shall become of an orphan), [`storm`], [`parking`] and [`backlog`] (what has to wait), [`stages`] (how
-//! many at once), [`act`] (the one write), [`report`].
+//! many at once), [`act`] (the one write), [`report`], [`text`] (what may go to a terminal).
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -45,4 +45,5 @@ pub mod snapshot;
 pub mod source;
 pub mod stages;
 pub mod storm;
+pub mod text;
 pub mod usage;

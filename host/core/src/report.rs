@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use crate::decision::DecisionKind;
+use crate::decision::{DecisionKind, Requeue};
 use crate::outcome::Outcome;
 use crate::scan::Attribution;
 use crate::sighting::Sighting;
@@ -50,6 +50,19 @@ pub struct PassSummary {
     pub redis_commands: u64,
     /// Whether payloads were read.
     pub scan_ran: bool,
+    /// Why the pass did not begin, or could read no queue at all; `null` if neither, or if another host holds the lease.
+    pub why: Option<String>,
+    /// The queues that prove no absence: what is not found elsewhere is unknown. By name.
+    pub queues_in_doubt: Vec<QueueInDoubt>,
+}
+
+/// A queue that proves no absence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct QueueInDoubt {
+    /// The queue.
+    pub queue: String,
+    /// Why not.
+    pub why: String,
 }
 
 /// How the lease was answered.
@@ -127,12 +140,17 @@ pub struct JobReport {
     pub job_type: Option<String>,
     /// The row's status.
     pub status: String,
+    /// When the row was last written, by its own column, RFC 3339; `null` if that is no time.
+    pub updated_at: Option<String>,
     /// What the queues say.
     pub sighting: SightingReport,
     /// What was decided.
     pub decision: DecisionReport,
     /// What became of it; `null` if nothing was tried.
     pub outcome: Option<OutcomeReport>,
+    /// What would be put back, of a dry run only: for who asks to see the payload, and for nobody else.
+    #[serde(skip)]
+    pub requeue: Option<Requeue>,
 }
 
 /// A sighting, flat.
@@ -230,6 +248,24 @@ fn only<T>(mut items: impl Iterator<Item = T>) -> Option<T> {
     first.filter(|_| items.next().is_none())
 }
 
+/// Each item once, in the order of the first ones.
+fn distinct<'a, T: PartialEq + Clone + 'a>(items: impl Iterator<Item = &'a T>) -> Vec<T> {
+    let mut kept: Vec<T> = Vec::new();
+    for item in items {
+        if !kept.contains(item) {
+            kept.push(item.clone());
+        }
+    }
+    kept
+}
+
+/// Why no pass could do anything, each reason once; `None` if one could.
+fn common<'a>(passes: impl Iterator<Item = &'a PassSummary>) -> Option<String> {
+    let reasons: Option<Vec<String>> = passes.map(|pass| pass.why.clone()).collect();
+    let reasons = distinct(reasons.unwrap_or_default().iter());
+    (!reasons.is_empty()).then(|| reasons.join("; "))
+}
+
 impl Report {
     /// The reports of several passes, one per domain, as one: sources and jobs in their order, durations and commands in
     /// all. What several passes have, each its own, is `null`; so is it if there is none.
@@ -248,6 +284,8 @@ impl Report {
             duration_ms: summaries().map(|pass| pass.duration_ms).sum(),
             redis_commands: summaries().map(|pass| pass.redis_commands).sum(),
             scan_ran: summaries().any(|pass| pass.scan_ran),
+            why: common(summaries().filter(|pass| pass.lease != LeaseState::Held)),
+            queues_in_doubt: distinct(summaries().flat_map(|pass| &pass.queues_in_doubt)),
         };
         let (mut sources, mut jobs, mut queues) = (vec![], vec![], vec![]);
         for report in reports {
@@ -258,11 +296,56 @@ impl Report {
         Self { pass, sources, jobs, queues }
     }
 
-    /// Whether there were candidates and not one could be judged.
+    /// Whether the queues could not be read at all, or there were candidates and not one could be judged.
     #[must_use]
     pub fn judged_nothing(&self) -> bool {
+        if self.pass.why.is_some() {
+            return true;
+        }
         let total = |count: fn(&SourceCounts) -> u64| self.sources.iter().map(count).sum::<u64>();
         let candidates = total(|source| source.candidates);
         candidates > 0 && candidates == total(|source| source.unknown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(lease: LeaseState, why: Option<&str>) -> Report {
+        let pass = PassSummary {
+            id: None,
+            generation: None,
+            lease,
+            started_at: None,
+            duration_ms: 1,
+            redis_commands: 1,
+            scan_ran: false,
+            why: why.map(str::to_owned),
+            queues_in_doubt: vec![QueueInDoubt { queue: "q".into(), why: "gone".into() }],
+        };
+        Report { pass, sources: vec![], jobs: vec![] }
+    }
+
+    #[test]
+    fn several_passes_could_do_nothing_only_if_none_could() {
+        use LeaseState::{Acquired, Held, Unreachable};
+        for (reports, why) in [
+            (vec![(Acquired, Some("down")), (Unreachable, Some("down"))], Some("down")),
+            (vec![(Acquired, Some("down")), (Acquired, Some("loading"))], Some("down; loading")),
+            (vec![(Acquired, Some("down")), (Held, None)], Some("down")),
+            (vec![(Acquired, Some("down")), (Acquired, None)], None),
+            (vec![(Held, None), (Held, None)], None),
+            (vec![], None),
+        ] {
+            let merged = Report::merged(reports.iter().map(|(lease, why)| report(*lease, *why)).collect());
+            assert_eq!(merged.pass.why.as_deref(), why, "{reports:?}");
+            assert_eq!(merged.judged_nothing(), why.is_some());
+            assert_eq!(
+                merged.pass.queues_in_doubt.len(),
+                usize::from(!reports.is_empty()),
+                "each queue once"
+            );
+        }
     }
 }

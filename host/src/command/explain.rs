@@ -3,22 +3,42 @@
 use jiff::Timestamp;
 use salvage_core::epoch::Continuity;
 use salvage_core::ledger::StoryLine;
+use salvage_core::settings::PassSettings;
 use salvage_core::source::SourceName;
-use serde_json::Value;
+use salvage_core::text::{name, reason};
+use serde_json::{Value, json};
 
 use super::text::{beside, counted};
 use super::{CommandError, Done, say, say_json};
 use crate::cli::Exit;
 use crate::ports::{Handlers, Ledger, LoadedDomain, Outside};
+use crate::stop::Stop;
+
+mod payload;
 
 /// Digits of a digest that are shown to people.
 const DIGITS: usize = 12;
 
-/// Prints a job's story, oldest first.
+/// What to print, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Show {
+    /// The payload, too.
+    pub payload: bool,
+    /// For programs.
+    pub json: bool,
+}
+
+/// Prints a job's story, oldest first, and its payload if that is asked for.
 ///
 /// # Errors
-/// If the source is not known, the ledger could not be read or standard output is closed.
-pub async fn explain<O: Outside>(outside: &O, source: &str, id: &str, json: bool) -> Done {
+/// If the source is not known, a store did not answer or standard output is closed.
+pub async fn explain<O: Outside>(
+    outside: &O,
+    settings: &PassSettings,
+    (source, id): (&str, &str),
+    show: Show,
+    stop: &Stop,
+) -> Done {
     outside.ledger().check_schema().await?;
     let known = known_sources(&outside.handlers().domains());
     let source = source_name(source, &known)?;
@@ -31,14 +51,23 @@ pub async fn explain<O: Outside>(outside: &O, source: &str, id: &str, json: bool
         );
         return Err(CommandError::Unknown(why));
     }
-    if json {
-        say_json(&story)?;
+    let payload = match show.payload {
+        true => Some(payload::known(outside, settings, stop, (&source, id), &story).await?),
+        false => None,
+    };
+    if show.json {
+        match payload {
+            Some(known) => {
+                say_json(&json!({ "story": story, "payloads": known.payloads, "why": known.why }))?
+            }
+            None => say_json(&story)?,
+        }
         return Ok(Exit::Done);
     }
     if story.is_empty() {
         let text = "nothing is recorded: no pass of the last 30 days found this job anything but scheduled, or there is \
                     no such row, or it is not old enough yet";
-        say(beside(&format!("{source} {id}: "), text))?;
+        say(beside(&format!("{} {}: ", name(&source.to_string()), name(id)), text))?;
     }
     for (index, line) in story.iter().enumerate() {
         if index > 0 {
@@ -46,6 +75,7 @@ pub async fn explain<O: Outside>(outside: &O, source: &str, id: &str, json: bool
         }
         tell(&source, id, line)?;
     }
+    payload.map_or(Ok(()), |known| known.tell())?;
     Ok(Exit::Done)
 }
 
@@ -100,10 +130,10 @@ fn tell(source: &SourceName, id: &str, line: &StoryLine) -> Result<(), CommandEr
         ),
     };
     let with = |word: &str, why: Option<&str>| match why {
-        Some(why) => format!("{word}: {why}"),
-        None => word.to_owned(),
+        Some(why) => format!("{}: {}", name(word), reason(why)),
+        None => name(word).into_owned(),
     };
-    say(format_args!("{source} {id}, {seen}"))?;
+    say(format_args!("{} {}, {seen}", name(&source.to_string()), name(id)))?;
     let row = &line.row;
     let (status, updated_at, xmin) = (text(&row["status"]), text(&row["updatedAt"]), text(&row["xmin"]));
     say(format_args!("  row       {status}, updated at {updated_at}, xmin {xmin}"))?;
@@ -129,7 +159,7 @@ fn evidence(of: &Value) -> Vec<String> {
     let taken_ms = of["snapshot_ms"].as_i64().filter(|ms| *ms > 0);
     if let Some(at) = taken_ms.and_then(|ms| Timestamp::from_millisecond(ms).ok()) {
         let second = if of["second_look"] == true { ", and a second look agreed" } else { "" };
-        lines.push(format!("queues read at {at:.0} under prefix {}{second}", of["prefix"]));
+        lines.push(format!("queues read at {at:.0} under prefix {:?}{second}", text(&of["prefix"])));
     }
     let server = &of["server"];
     if server.is_object() {
@@ -144,7 +174,12 @@ fn evidence(of: &Value) -> Vec<String> {
         ));
     }
     for (queue, evidence) in of["queues"].as_object().into_iter().flatten() {
-        lines.push(format!("queue {queue}: {}; {}", seen(&evidence["seen"]), epoch(evidence, server)));
+        lines.push(format!(
+            "queue {}: {}; {}",
+            name(queue),
+            seen(&evidence["seen"]),
+            epoch(evidence, server)
+        ));
     }
     if let Some(scan) = of["scan"].as_object() {
         let count = |key: &str| scan.get(key).and_then(Value::as_u64).unwrap_or(0);
@@ -185,11 +220,11 @@ fn seen(of: &Value) -> String {
     let meta = if of["meta"] == true { "" } else { ", no meta" };
     let mut told = format!("{}, {counter}{meta}", counted(of["ids"].as_u64().unwrap_or(0), "scheduled id"));
     for flaw in of["flaws"].as_array().into_iter().flatten() {
-        let key = flaw["key"].as_str().map(|key| format!(" {key}")).unwrap_or_default();
+        let key = flaw["key"].as_str().map(|key| format!(" {}", name(key))).unwrap_or_default();
         told += &format!(", {}{key}", text(&flaw["kind"]));
     }
     if let (Some(count), entry) = (of["unreadable"]["count"].as_u64(), &of["unreadable"]["entry"]) {
-        told += &format!(", {count} unreadable, such as {entry}");
+        told += &format!(", {count} unreadable, such as {:?}", text(entry));
     }
     told
 }
@@ -211,9 +246,10 @@ fn epoch(of: &Value, server: &Value) -> String {
     format!("{since}{ground}{accepted}")
 }
 
-/// A text without quotes; anything else as JSON.
+/// A text without quotes, fit to be shown; anything else as JSON.
 fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    name(&text).into_owned()
 }
 
 fn shortened(digest: &str) -> String {

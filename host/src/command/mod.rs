@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use salvage_core::sighting::QueueFailure;
+use salvage_core::text as clean;
 use serde::Serialize;
 
 use crate::cli::Exit;
@@ -15,6 +16,7 @@ pub mod handler;
 pub mod history;
 pub mod migrate;
 pub mod once;
+mod payload;
 mod text;
 
 /// Why a command could not do what it was asked.
@@ -58,22 +60,24 @@ impl CommandError {
     }
 }
 
-/// Prints one line.
+/// Prints a line, or lines that were laid out already. What may act on a terminal is written as an escape, wherever it came
+/// from; a text that did not come from us has to go through [`clean::shown`] before, for its newlines and its length.
 ///
 /// # Errors
 /// If standard output is closed.
 pub fn say(line: impl std::fmt::Display) -> Result<(), CommandError> {
-    writeln!(io::stdout().lock(), "{line}")?;
+    writeln!(io::stdout().lock(), "{}", clean::lines(&line.to_string()))?;
     Ok(())
 }
 
-/// Prints a value as one JSON document.
+/// Prints a value as one JSON document; what may act on a terminal is escaped as JSON has it, and so the same data.
 ///
 /// # Errors
 /// If standard output is closed.
 pub fn say_json(value: &impl Serialize) -> Result<(), CommandError> {
-    let text = serde_json::to_string_pretty(value).map_err(io::Error::from)?;
-    say(text)
+    let document = serde_json::to_string_pretty(value).map_err(io::Error::from)?;
+    writeln!(io::stdout().lock(), "{}", clean::json(&document))?;
+    Ok(())
 }
 
 /// The code of a command that did what it was asked.

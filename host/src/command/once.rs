@@ -1,45 +1,74 @@
 //! `salvage once` and `salvage plan`: one pass, and what came of it.
+//!
+//! Every reason why nothing could be done is printed, not only logged: results are read where nobody keeps the log.
 
-use std::time::Duration;
-
-use salvage_core::decision::DecisionKind;
 use salvage_core::lease::Scope;
 use salvage_core::report::{JobReport, LeaseState, PassSummary, Report, SourceCounts};
-use salvage_core::settings::{PassSettings, human};
+use salvage_core::settings::PassSettings;
+use salvage_core::source::SourceName;
+use serde_json::Value;
 
-use super::text::{beside, counted, drawn, table};
+use super::explain::{known_sources, source_name, there_are};
+use super::payload::Payloads;
 use super::{CommandError, Done, say, say_json};
-use crate::cli::Exit;
+use crate::cli::{Exit, Part};
 use crate::pass::{self, Mode};
-use crate::ports::Outside;
+use crate::ports::{Handlers, Outside, StoreFailure};
 use crate::stop::Stop;
+use crate::wasm::Registry;
+
+mod jobs;
+mod summary;
+mod unserved;
+mod words;
+
+/// What to print, and how.
+#[derive(Debug, Clone, Default)]
+pub struct Show {
+    /// Of which source, and how many jobs.
+    pub part: Part,
+    /// Payloads, too.
+    pub payload: bool,
+    /// For programs.
+    pub json: bool,
+}
 
 /// Runs one pass, or one for each domain that has a lease of its own, and prints what came of it.
 ///
 /// # Errors
-/// If PostgreSQL failed or standard output is closed.
+/// If the source to be shown is not known, PostgreSQL failed or standard output is closed.
 pub async fn once<O: Outside>(
     outside: &O,
+    handlers: &Registry,
     settings: &PassSettings,
     mode: Mode,
-    json: bool,
+    show: &Show,
     stop: &Stop,
 ) -> Done {
+    if let Some(unserved) = unserved::unserved(handlers) {
+        return unserved.tell(show.json);
+    }
+    let asked = show.part.source.as_deref();
+    let source = asked.map(|asked| serving(asked, outside)).transpose()?;
     let passes = pass::run_each(outside, settings, mode, stop).await;
-    let mut reports = Vec::new();
-    let mut failed = None;
+    let mut printed =
+        Printed { source, payloads: Payloads::of(settings, show.payload), show, is_first: true };
+    let (mut reports, mut failed) = (Vec::new(), None);
     for (scope, ended) in passes {
         match ended {
             Ok(report) => {
-                if !json {
-                    head(&scope, !reports.is_empty())?;
-                    print(&report)?;
-                }
+                printed.report(&scope, &report)?;
                 reports.push(report);
             }
-            Err(failure) if failed.is_none() => failed = Some(failure),
-            // The first is told when the process ends.
-            Err(failure) => tracing::error!(%scope, %failure, "pass failed"),
+            Err(failure) => {
+                printed.failure(&scope, &failure)?;
+                if failed.is_none() {
+                    failed = Some(failure);
+                } else {
+                    // The first is told when the process ends.
+                    tracing::error!(%scope, %failure, "pass failed");
+                }
+            }
         }
     }
     // What came of the others is told in text; one object that leaves some out would not be understood.
@@ -47,21 +76,23 @@ pub async fn once<O: Outside>(
         return Err(failure.into());
     }
     let report = Report::merged(reports);
-    if json {
-        say_json(&report)?;
+    let exit = exit(&report);
+    if show.json {
+        printed.json(report)?;
+    } else {
+        summary::refused_files(handlers)?;
     }
-    Ok(exit(&report))
+    Ok(exit)
 }
 
-/// Says whose pass it was, where each domain has its own.
-fn head(scope: &Scope, is_further: bool) -> Result<(), CommandError> {
-    if is_further {
-        say("")?;
+/// A source of a handler that serves.
+fn serving<O: Outside>(asked: &str, outside: &O) -> Result<SourceName, CommandError> {
+    let known = known_sources(&outside.handlers().domains());
+    let name = source_name(asked, &known)?;
+    if known.contains(&name) {
+        return Ok(name);
     }
-    match scope {
-        Scope::Global => Ok(()),
-        Scope::Domain(domain) => say(format_args!("domain {domain}")),
-    }
+    Err(CommandError::Unknown(format!("no handler that serves has a source {name}; {}", there_are(&known))))
 }
 
 fn exit(report: &Report) -> Exit {
@@ -73,170 +104,99 @@ fn exit(report: &Report) -> Exit {
     }
 }
 
-fn print(report: &Report) -> Result<(), CommandError> {
-    match report.pass.lease {
-        LeaseState::Held => {
-            return say("skipped: another host holds the lease; it works, or it died and the lease runs out");
+/// What is on stdout, pass by pass.
+struct Printed<'a> {
+    /// The only one to be shown.
+    source: Option<SourceName>,
+    payloads: Payloads<'a>,
+    show: &'a Show,
+    is_first: bool,
+}
+
+impl Printed<'_> {
+    fn report(&mut self, scope: &Scope, report: &Report) -> Result<(), CommandError> {
+        if self.show.json || !self.concerns(scope) {
+            return Ok(());
         }
-        LeaseState::Unreachable => {
-            return say("skipped: Redis did not answer, so the lease could not be taken; the log says why");
+        self.head(scope)?;
+        let shown = Shown::of(report, self.source.as_ref());
+        summary::before(&shown)?;
+        jobs::print(&shown, self.limit(), &self.payloads)?;
+        summary::after(&shown)
+    }
+
+    /// Where there are others, whose outcomes are printed.
+    fn failure(&mut self, scope: &Scope, failure: &StoreFailure) -> Result<(), CommandError> {
+        if self.show.json || matches!(scope, Scope::Global) {
+            return Ok(());
         }
-        LeaseState::Acquired | LeaseState::NotTaken => {}
+        self.head(scope)?;
+        say(format_args!("pass failed: {failure}"))
     }
-    say(heading(&report.pass))?;
-    if report.sources.is_empty() {
-        return say("\nno source: no handler serves; `salvage handler list` says why");
-    }
-    let is_dry = report.pass.lease == LeaseState::NotTaken;
-    let mut sources =
-        table(["SOURCE", "LIVE", "CANDIDATES", "SCHEDULED", "ABSENT", "UNKNOWN", "WHAT CAME OF IT"], 1..6);
-    for source in &report.sources {
-        let counts = [source.live, source.candidates, source.scheduled, source.absent, source.unknown];
-        let came = if is_dry { would_come(report, source) } else { came(source) };
-        let row = std::iter::once(name(source)).chain(counts.map(|count| count.to_string()));
-        sources.add_row(row.chain([came]));
-    }
-    say(format_args!("\n{}", drawn(&sources)))?;
-    for job in &report.jobs {
-        say(format_args!("\n{}", block(job, is_dry)))?;
-    }
-    let remarks = remarks(report, is_dry);
-    if !remarks.is_empty() {
-        say("")?;
-    }
-    for remark in remarks {
-        say(beside("", &remark))?;
-    }
-    Ok(())
-}
 
-fn heading(pass: &PassSummary) -> String {
-    let what = match pass.generation {
-        Some(generation) => format!("pass of generation {generation}"),
-        None => "dry run, nothing was written".to_owned(),
-    };
-    let took = human(Duration::from_millis(pass.duration_ms));
-    let scan = if pass.scan_ran { ", payloads were read" } else { "" };
-    format!("{what}: took {took}, {} to Redis{scan}", counted(pass.redis_commands, "command"))
-}
-
-fn name(source: &SourceCounts) -> String {
-    format!("{}/{}", source.domain, source.source)
-}
-
-/// Every counter that is not zero.
-fn came(source: &SourceCounts) -> String {
-    listed(&[
-        (source.requeued, "requeued"),
-        (source.failed, "failed"),
-        (source.held, "held"),
-        (source.superseded, "superseded"),
-        (source.gone, "gone"),
-        (source.refused, "refused"),
-        (source.indeterminate, "indeterminate"),
-        (source.parked, "parked"),
-        (source.trapped, "trapped"),
-        (source.before_epoch, "before-epoch"),
-        (source.storm, "storm"),
-    ])
-}
-
-fn would_come(report: &Report, source: &SourceCounts) -> String {
-    let of_source = |job: &&JobReport| job.domain == source.domain && job.source == source.source;
-    let to = |kind| report.jobs.iter().filter(of_source).filter(|job| is_planned(job, kind)).count() as u64;
-    listed(&[
-        (to(DecisionKind::Requeue), "to requeue"),
-        (to(DecisionKind::Fail), "to fail"),
-        (source.held, "held"),
-        (source.refused, "refused"),
-        (source.parked, "parked"),
-        (source.trapped, "trapped"),
-        (source.before_epoch, "before-epoch"),
-        (source.storm, "storm"),
-    ])
-}
-
-fn listed(counts: &[(u64, &str)]) -> String {
-    let some = counts.iter().filter(|(count, _)| *count > 0);
-    let words: Vec<String> = some.map(|(count, word)| format!("{count} {word}")).collect();
-    if words.is_empty() { "-".to_owned() } else { words.join(", ") }
-}
-
-/// Whether a pass that may write would try this.
-fn is_planned(job: &JobReport, kind: DecisionKind) -> bool {
-    job.sighting.kind == "absent" && job.decision.kind == kind && job.outcome.is_none()
-}
-
-/// One job in a few lines: a table would need a line of 200 columns.
-fn block(job: &JobReport, is_dry: bool) -> String {
-    let job_type = job.job_type.as_deref().unwrap_or("no type");
-    let mut lines = vec![format!("{}/{} {} ({job_type}, {})", job.domain, job.source, job.id, job.status)];
-    let mut line = |label: &str, word: &str, why: Option<&str>| {
-        let text = why.map_or_else(|| word.to_owned(), |why| format!("{word}: {why}"));
-        lines.push(beside(&format!("  {label:<9}"), &text));
-    };
-    let residue = job.sighting.residue.filter(|residue| *residue != "none");
-    let left = residue.map(|residue| format!("left behind: {residue}"));
-    line("sighting", job.sighting.kind, job.sighting.why.as_deref().or(left.as_deref()));
-    if job.decision.kind != DecisionKind::None || job.decision.reason.is_some() {
-        line("decision", job.decision.kind.word(), job.decision.reason.as_deref());
-    }
-    let is_decided = matches!(job.decision.kind, DecisionKind::Requeue | DecisionKind::Fail);
-    match &job.outcome {
-        Some(outcome) => line("outcome", outcome.kind, outcome.why.as_deref()),
-        None if is_decided && is_dry => line("outcome", "none yet, this is a dry run", None),
-        None if is_decided => line("outcome", "none, it was left for the next pass", None),
-        None => {}
-    }
-    lines.join("\n")
-}
-
-/// What else is worth knowing, and what to do next.
-fn remarks(report: &Report, is_dry: bool) -> Vec<String> {
-    let mut remarks = Vec::new();
-    for source in &report.sources {
-        let name = name(source);
-        if source.undeclared > 0 {
-            let rows = counted(source.undeclared, "live row");
-            remarks.push(format!("{name}: {rows} of a type that no handler declares; never touched"));
+    /// Says whose pass it was, where each domain has its own.
+    fn head(&mut self, scope: &Scope) -> Result<(), CommandError> {
+        if !std::mem::replace(&mut self.is_first, false) {
+            say("")?;
         }
-        if source.clock_skew > 0 {
-            let rows = counted(source.clock_skew, "live row");
-            remarks.push(format!(
-                "{name}: {rows} with a time of update in the future: whose clock is wrong, the application's?"
-            ));
-        }
-        if source.stalled > 0 {
-            let jobs = counted(source.stalled, "active job");
-            remarks.push(format!("{name}: {jobs} without a worker's lock (stalled); left to BullMQ"));
+        match scope {
+            Scope::Global => Ok(()),
+            Scope::Domain(domain) => say(format_args!("domain {domain}")),
         }
     }
-    let total = |count: fn(&SourceCounts) -> u64| report.sources.iter().map(count).sum::<u64>();
-    let to = |kind| report.jobs.iter().filter(|job| is_planned(job, kind)).count() as u64;
-    let (requeue, fail) = (to(DecisionKind::Requeue), to(DecisionKind::Fail));
-    if is_dry && requeue + fail > 0 {
-        remarks.push(format!("`salvage once` would look again, then requeue {requeue} and fail {fail}"));
+
+    fn concerns(&self, scope: &Scope) -> bool {
+        self.source.as_ref().is_none_or(|source| scope.covers(&source.domain))
     }
-    let waiting = total(|source| source.before_epoch) + total(|source| source.storm);
-    if waiting > 0 {
-        remarks.push(format!(
-            "{} for `salvage accept QUEUE` or `salvage accept --all`: it says that what the queues hold now is the truth",
-            if waiting == 1 { "1 orphan waits".to_owned() } else { format!("{waiting} orphans wait") }
-        ));
+
+    fn limit(&self) -> usize {
+        self.show.part.limit.map_or(usize::MAX, |limit| limit as usize)
     }
-    if report.judged_nothing() {
-        remarks.push(
-            "nothing could be judged, so nothing was done; `salvage doctor` looks for the cause".to_owned(),
-        );
-    } else if report.jobs.is_empty() {
-        let candidates = total(|source| source.candidates);
-        remarks.push(match candidates {
-            0 => "no orphan: no live row is old enough to be looked up".to_owned(),
-            _ => format!(
-                "no orphan: {} scheduled",
-                if candidates == 1 { "the one candidate is" } else { "all candidates are" }
-            ),
-        });
+
+    fn json(&self, mut report: Report) -> Result<(), CommandError> {
+        if let Some(name) = &self.source {
+            report.sources.retain(|of| is_of(name, &of.domain, &of.source));
+            report.jobs.retain(|of| is_of(name, &of.domain, &of.source));
+        }
+        report.jobs.truncate(self.limit());
+        if !self.show.payload {
+            return say_json(&report);
+        }
+        let mut value = serde_json::to_value(&report).expect("a report has text keys and finite numbers");
+        let jobs = value["jobs"].as_array_mut().into_iter().flatten();
+        for (value, job) in jobs.zip(&report.jobs) {
+            value["payload"] = self.payloads.json(job).unwrap_or(Value::Null);
+        }
+        say_json(&value)
     }
-    remarks
+}
+
+/// What of a report is shown.
+struct Shown<'r> {
+    pass: &'r PassSummary,
+    sources: Vec<&'r SourceCounts>,
+    jobs: Vec<&'r JobReport>,
+    /// The only source, if there is more in the report.
+    only: Option<&'r SourceName>,
+}
+
+impl<'r> Shown<'r> {
+    fn of(report: &'r Report, only: Option<&'r SourceName>) -> Self {
+        let is_shown = |domain: &str, source: &str| only.is_none_or(|name| is_of(name, domain, source));
+        Self {
+            pass: &report.pass,
+            sources: report.sources.iter().filter(|of| is_shown(&of.domain, &of.source)).collect(),
+            jobs: report.jobs.iter().filter(|of| is_shown(&of.domain, &of.source)).collect(),
+            only,
+        }
+    }
+
+    /// Whether nothing was to be written.
+    fn is_dry(&self) -> bool {
+        self.pass.lease == LeaseState::NotTaken
+    }
+}
+
+fn is_of(name: &SourceName, domain: &str, source: &str) -> bool {
+    name.domain == domain && name.source == source
 }

@@ -1,6 +1,7 @@
 //! Text for people: tables without borders, and paragraphs that break where a terminal would cut a word.
 
 use std::io::{self, IsTerminal};
+use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
 
@@ -47,9 +48,34 @@ pub(super) fn table<const N: usize>(header: [&str; N], numbers: std::ops::Range<
     table
 }
 
+/// Rows of cells, and beside each a text that may be long, under a head; one string a row, the head first.
+pub(super) fn rows<const N: usize>(head: ([&str; N], &str), rows: &[([String; N], String)]) -> Vec<String> {
+    let head = (head.0.map(str::to_owned), head.1.to_owned());
+    let all: Vec<&([String; N], String)> = std::iter::once(&head).chain(rows).collect();
+    let width = |column: usize| all.iter().map(|(cells, _)| cells[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    let label = |cells: &[String; N]| -> String {
+        cells.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}  ")).collect()
+    };
+    all.into_iter().map(|(cells, text)| beside(&label(cells), text)).collect()
+}
+
 /// The table's lines without blanks at their ends.
 pub(super) fn drawn(table: &Table) -> String {
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}
+
+/// A duration as far as it matters to a reader: `45 ms`, `6.7 s`, `12 min`, `26 h`, `3 d`.
+pub(super) fn rough(duration: Duration) -> String {
+    let (seconds, minutes) = (duration.as_secs(), duration.as_secs() / 60);
+    match seconds {
+        0 => format!("{} ms", duration.as_millis()),
+        1..10 => format!("{:.1} s", duration.as_secs_f64()),
+        10..120 => format!("{seconds} s"),
+        120..7_200 => format!("{minutes} min"),
+        7_200..172_800 => format!("{} h", minutes / 60),
+        _ => format!("{} d", minutes / 60 / 24),
+    }
 }
 
 /// `1 orphan`, `2 orphans`.
@@ -69,6 +95,24 @@ mod tests {
             "why  one two three four five six seven eight nine\n     ten eleven twelve"
         );
         assert_eq!(broken("why  ", "short", 50), "why  short");
+    }
+
+    #[test]
+    fn a_duration_is_told_as_far_as_it_matters() {
+        for (ms, expected) in [
+            (45, "45 ms"),
+            (6_666, "6.7 s"),
+            (59_999, "59 s"),
+            (66_817, "66 s"),
+            (119_999, "119 s"),
+            (120_000, "2 min"),
+            (7_199_000, "119 min"),
+            (7_200_000, "2 h"),
+            (172_799_000, "47 h"),
+            (1_000_000_000, "11 d"),
+        ] {
+            assert_eq!(rough(Duration::from_millis(ms)), expected);
+        }
     }
 
     #[test]

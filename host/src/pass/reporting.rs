@@ -3,13 +3,18 @@
 use std::time::Duration;
 
 use salvage_core::candidate::LiveRow;
-use salvage_core::decision::DecisionKind;
+use salvage_core::decision::{DecisionKind, Ruling};
 use salvage_core::report::{
-    DecisionReport, JobReport, LeaseState, OutcomeReport, PassSummary, QueueReport, Report, SightingReport,
-    SourceCounts,
+    DecisionReport, JobReport, LeaseState, OutcomeReport, PassSummary, QueueInDoubt, QueueReport, Report,
+    SightingReport, SourceCounts,
 };
-use salvage_core::sighting::{Doubt, Sighting};
+use salvage_core::sighting::{Doubt, QueueFailure, Sighting};
+use salvage_core::snapshot::Flaw;
+use salvage_core::source::ResolvedSource;
 
+use super::gather::Gathered;
+use super::known::Known;
+use super::look::queue_names;
 use super::{Body, Case, Licence, rfc3339};
 use crate::ports::{Clock, Outside, Queues};
 
@@ -34,6 +39,8 @@ impl Meter {
             duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             redis_commands: outside.queues().commands_sent() - self.commands,
             scan_ran: false,
+            why: None,
+            queues_in_doubt: vec![],
         }
     }
 }
@@ -68,9 +75,15 @@ impl<'a, O: Outside> Steps<'a, O> {
     }
 }
 
-/// The report of a pass that did not begin.
-pub(crate) fn skipped<O: Outside>(meter: &Meter, outside: &O, lease: LeaseState) -> Report {
-    Report { pass: meter.summary(outside, lease), sources: vec![], jobs: vec![], queues: vec![] }
+/// The report of a pass that did not begin; `why` if it was not for another host's lease.
+pub(crate) fn skipped<O: Outside>(
+    meter: &Meter,
+    outside: &O,
+    lease: LeaseState,
+    why: Option<&QueueFailure>,
+) -> Report {
+    let pass = PassSummary { why: why.map(ToString::to_string), ..meter.summary(outside, lease) };
+    Report { pass, sources: vec![], jobs: vec![], queues: vec![] }
 }
 
 /// The report of a pass.
@@ -79,21 +92,57 @@ pub(crate) fn report<O: Outside>(
     outside: &O,
     licence: Option<&Licence>,
     lease: LeaseState,
-    body: Body,
+    mut body: Body,
 ) -> Report {
     let pass = PassSummary {
         id: licence.map(|licence| licence.pass_id.clone()),
         generation: licence.map(|licence| licence.fence.generation),
         started_at: Some(rfc3339(body.gathered.now)),
         scan_ran: body.scan_ran,
+        why: body.doubt.why.take(),
+        queues_in_doubt: std::mem::take(&mut body.doubt.queues),
         ..meter.summary(outside, lease)
     };
     let sources = count(&body);
-    let odd = body.gathered.odd.iter().map(|(source, row, why)| odd_job(&body, *source, row, why));
-    let judged = body.cases.iter().filter(|case| !matches!(case.sighting, Sighting::Scheduled { .. }));
-    let jobs = judged.map(|case| job(&body, case)).chain(odd).collect();
+    let Body { gathered, cases, attribution, .. } = body;
+    let odd = gathered.odd.iter().map(|(source, row, why)| odd_job(&gathered, *source, row, why));
+    let judged = cases.into_iter().filter(|case| !matches!(case.sighting, Sighting::Scheduled { .. }));
+    let jobs = judged.map(|case| job(&gathered, case, licence.is_none())).chain(odd).collect();
     let queue = |(queue, attribution)| QueueReport { queue, attribution };
-    Report { pass, sources, jobs, queues: body.attribution.into_iter().map(queue).collect() }
+    Report { pass, sources, jobs, queues: attribution.into_iter().map(queue).collect() }
+}
+
+/// What a pass could not find out of the queues.
+#[derive(Debug, Default)]
+pub(crate) struct QueueDoubt {
+    /// Why none could be read.
+    why: Option<String>,
+    queues: Vec<QueueInDoubt>,
+}
+
+impl QueueDoubt {
+    pub(crate) fn of(sources: &[ResolvedSource], known: &Known) -> Self {
+        let in_doubt = |queue: &String, why: String| QueueInDoubt { queue: queue.clone(), why };
+        let look = match &known.look {
+            Ok(look) => look.snapshot.server_fault().map_or(Ok(look), Err),
+            Err(failure) => Err(failure.clone()),
+        };
+        match look {
+            Ok(look) => {
+                let accepted = known.accepted().queues;
+                let flawed = look.snapshot.queues.iter().filter_map(|(queue, reading)| {
+                    let counts = |flaw: &&Flaw| !flaw.is_lack_of_trace() || !accepted.contains(queue);
+                    Some(in_doubt(queue, reading.flaws.iter().find(counts)?.to_string()))
+                });
+                Self { why: None, queues: flawed.collect() }
+            }
+            Err(failure) => {
+                let why = failure.to_string();
+                let queues = queue_names(sources).iter().map(|queue| in_doubt(queue, why.clone())).collect();
+                Self { why: Some(why), queues }
+            }
+        }
+    }
 }
 
 /// The counters of each source the pass works on.
@@ -127,30 +176,38 @@ pub(crate) fn count(body: &Body) -> Vec<SourceCounts> {
     counts
 }
 
-fn job(body: &Body, case: &Case) -> JobReport {
-    let name = &body.gathered.sources[case.candidate.source].name;
+fn job(gathered: &Gathered, case: Case, is_dry: bool) -> JobReport {
+    let name = &gathered.sources[case.candidate.source].name;
+    let requeue = match case.ruling {
+        Some(Ruling::Requeue(requeue)) if is_dry => Some(requeue),
+        _ => None,
+    };
     JobReport {
         domain: name.domain.clone(),
         source: name.source.clone(),
-        id: case.candidate.token.id.clone(),
-        job_type: Some(case.candidate.job_type.clone()),
-        status: case.candidate.token.status.clone(),
+        updated_at: Some(rfc3339(case.candidate.updated)),
+        id: case.candidate.token.id,
+        job_type: Some(case.candidate.job_type),
+        status: case.candidate.token.status,
         sighting: SightingReport::from(&case.sighting),
-        decision: DecisionReport { kind: case.decision.kind, reason: case.decision.reason.clone() },
+        decision: DecisionReport { kind: case.decision.kind, reason: case.decision.reason },
         outcome: case.outcome.as_ref().map(OutcomeReport::from),
+        requeue,
     }
 }
 
-fn odd_job(body: &Body, source: usize, row: &LiveRow, why: &str) -> JobReport {
-    let name = &body.gathered.sources[source].name;
+fn odd_job(gathered: &Gathered, source: usize, row: &LiveRow, why: &str) -> JobReport {
+    let name = &gathered.sources[source].name;
     JobReport {
         domain: name.domain.clone(),
         source: name.source.clone(),
         id: row.id.clone(),
         job_type: row.job_type.clone(),
         status: row.status.clone(),
+        updated_at: row.updated.map(rfc3339),
         sighting: SightingReport::from(&Sighting::Unknown { why: Doubt::Row(why.to_owned()) }),
         decision: DecisionReport { kind: DecisionKind::None, reason: None },
         outcome: None,
+        requeue: None,
     }
 }

@@ -9,7 +9,7 @@ use salvage_core::control::Control;
 use salvage_core::declaration::Declared;
 use salvage_core::epoch::QueueMemory;
 use salvage_core::lease::Fence;
-use salvage_core::ledger::{Entry, Intent, PassRecord, StoryLine};
+use salvage_core::ledger::{ActRecord, ActsAsked, Entry, Intent, PassRecord, StoryLine};
 use salvage_core::parking::Parked;
 use salvage_core::report::SourceCounts;
 use salvage_core::source::SourceName;
@@ -38,6 +38,20 @@ pub trait Ledger {
     async fn capture(&self, captured: &[Captured]) -> Result<(), StoreFailure> {
         let _ = captured;
         Ok(())
+    }
+
+    /// When a job's handler last answered to put it back, and the answer as it was captured; `None` if it was not, or not as
+    /// a whole. A ledger may keep none.
+    ///
+    /// # Errors
+    /// If it could not be read.
+    async fn captured_requeue(
+        &self,
+        source: &SourceName,
+        job_id: &str,
+    ) -> Result<Option<(Timestamp, String)>, StoreFailure> {
+        let _ = (source, job_id);
+        Ok(None)
     }
 
     /// Records that a pass began.
@@ -268,6 +282,18 @@ pub trait Ledger {
     /// # Errors
     /// If they could not be read.
     async fn history(&self, limit: u32) -> Result<Vec<PassRecord>, StoreFailure>;
+
+    /// The jobs that were put back or marked failed, or may have been, newest first.
+    ///
+    /// # Errors
+    /// If they could not be read.
+    async fn acts(&self, asked: &ActsAsked) -> Result<Vec<ActRecord>, StoreFailure>;
+
+    /// Every source that a recorded pass looked at, or of which a story is recorded.
+    ///
+    /// # Errors
+    /// If they could not be read.
+    async fn told_sources(&self) -> Result<BTreeSet<SourceName>, StoreFailure>;
 
     /// The story of one job, oldest first.
     ///

@@ -1,9 +1,12 @@
 //! The questions that are kept to be asked again. See `migrations/host/0006_captures.sql`.
 
+use jiff::Timestamp;
+use salvage_core::source::SourceName;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::Postgres;
+use super::candidates::instant;
 use super::inputs::hex;
 use super::ledger::document;
 use super::session::{Mode, Statement};
@@ -20,6 +23,11 @@ const KEEP: &str = "INSERT INTO salvage.captures (domain, source, job_id, compon
 
 const NEWEST: &str = "SELECT c.source, c.job_id, c.component_digest, c.question::text, c.decision::text, c.is_redacted \
     FROM salvage.captures AS c WHERE c.domain = $1 ORDER BY c.at DESC, c.id DESC LIMIT $2";
+
+/// One that was kept whole.
+const NEWEST_REQUEUE: &str = "SELECT round(extract(epoch FROM c.at) * 1000000)::bigint, c.decision::text \
+    FROM salvage.captures AS c WHERE c.domain = $1 AND c.source = $2 AND c.job_id = $3 AND NOT c.is_redacted \
+    AND c.decision ->> 'kind' = 'requeue' ORDER BY c.at DESC, c.id DESC LIMIT 1";
 
 #[derive(Serialize)]
 struct Row<'a> {
@@ -72,6 +80,20 @@ pub(super) async fn keep(postgres: &Postgres, captures: &[Captured]) -> Result<(
     session.commit().await
 }
 
+/// A job's newest answer to put it back, and when.
+pub(super) async fn newest_requeue(
+    postgres: &Postgres,
+    source: &SourceName,
+    job_id: &str,
+) -> Result<Option<(Timestamp, String)>, StoreFailure> {
+    let mut session =
+        postgres.open(Mode::Read, format!("read what was captured of a job of {source}")).await?;
+    let statement = Statement::fixed(NEWEST_REQUEUE).bind(&source.domain).bind(&source.source).bind(job_id);
+    let rows: Vec<(i64, String)> = session.all(statement).await?;
+    session.commit().await?;
+    Ok(rows.into_iter().next().map(|(at, decision)| (instant(at).unwrap_or(Timestamp::UNIX_EPOCH), decision)))
+}
+
 impl Postgres {
     /// The newest questions that a domain's handler was asked, as far as they were kept.
     ///
@@ -85,7 +107,7 @@ impl Postgres {
         session.commit().await?;
         let captured =
             |(source, job_id, component_digest, question, decision, is_redacted): Found| Captured {
-                source: salvage_core::source::SourceName { domain: domain.to_owned(), source },
+                source: SourceName { domain: domain.to_owned(), source },
                 job_id,
                 component_digest,
                 question,

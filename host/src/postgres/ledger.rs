@@ -3,13 +3,13 @@
 //!
 //! Many rows travel as one JSON document and are taken apart in SQL: one parameter, whatever their number.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use salvage_core::alarm::Alarm;
 use salvage_core::lease::Fence;
-use salvage_core::ledger::{Entry, Intent, PassRecord, StoryLine};
+use salvage_core::ledger::{ActRecord, ActsAsked, Entry, Intent, PassRecord, StoryLine};
 use salvage_core::report::SourceCounts;
 use salvage_core::source::SourceName;
 use serde::Serialize;
@@ -76,6 +76,23 @@ const RECORD: &str = "INSERT INTO salvage.ledger AS l (domain, source, job_id, s
 
 const HISTORY: &str = "SELECT p.id, p.scope, p.generation, round(extract(epoch FROM p.started_at) * 1000000)::bigint, \
     p.duration_ms, p.sources, p.alarms FROM salvage.passes AS p ORDER BY p.started_at DESC LIMIT $1";
+
+/// By the index on `last_at`, from its end. The story of an act is told once, for its row token never comes again.
+const ACTS: &str = "SELECT round(extract(epoch FROM l.last_at) * 1000000)::bigint, l.generation, l.domain, l.source, \
+    l.job_id, l.job_type, l.\"row\" ->> 'status', l.decision, l.decision_reason, l.outcome, l.outcome_why \
+    FROM salvage.ledger AS l WHERE l.outcome IN ('applied', 'indeterminate') \
+    AND ($2::text IS NULL OR (l.domain = $2 AND l.source = $3)) \
+    AND l.last_at >= now() - $4::bigint * interval '1 second' \
+    ORDER BY l.last_at DESC, l.id DESC LIMIT $1";
+
+/// Of the newest passes, and of the stories: there one step into the index for each source, however many stories it has.
+const TOLD_SOURCES: &str = "WITH RECURSIVE told AS ( \
+    (SELECT l.domain, l.source FROM salvage.ledger AS l ORDER BY l.domain, l.source LIMIT 1) \
+    UNION ALL SELECT n.domain, n.source FROM told AS t CROSS JOIN LATERAL (SELECT l.domain, l.source \
+    FROM salvage.ledger AS l WHERE (l.domain, l.source) > (t.domain, t.source) ORDER BY l.domain, l.source LIMIT 1) AS n) \
+    SELECT t.domain, t.source FROM told AS t UNION SELECT s ->> 'domain', s ->> 'source' \
+    FROM (SELECT p.sources FROM salvage.passes AS p WHERE jsonb_typeof(p.sources) = 'array' ORDER BY p.started_at DESC LIMIT 100) AS p, \
+    jsonb_array_elements(p.sources) AS s";
 
 const STORY: &str = "SELECT round(extract(epoch FROM l.first_at) * 1000000)::bigint, \
     round(extract(epoch FROM l.last_at) * 1000000)::bigint, l.times, l.generation, l.\"row\", l.evidence, l.sighting, \
@@ -319,6 +336,55 @@ pub(super) async fn history(postgres: &Postgres, limit: u32) -> Result<Vec<PassR
         alarms: serde_json::from_value(alarms).unwrap_or_default(),
     };
     Ok(rows.into_iter().map(record).collect())
+}
+
+/// Longer than anything is kept.
+const EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+pub(super) async fn acts(postgres: &Postgres, asked: &ActsAsked) -> Result<Vec<ActRecord>, StoreFailure> {
+    type Row = (
+        i64,
+        i64,
+        String,
+        String,
+        String,
+        String,
+        Option<String>,
+        String,
+        Option<String>,
+        String,
+        Option<String>,
+    );
+    let mut session = postgres.open(Mode::Read, "read what was put back or failed").await?;
+    let (domain, source) = asked.source.as_ref().map(|name| (&*name.domain, &*name.source)).unzip();
+    let since_seconds = i64::try_from(asked.since.unwrap_or(EVER).as_secs()).unwrap_or(i64::MAX);
+    let statement = Statement::fixed(ACTS).bind(i64::from(asked.limit)).bind(domain).bind(source);
+    let rows: Vec<Row> = session.all(statement.bind(since_seconds)).await?;
+    session.commit().await?;
+    let record = |row: Row| {
+        let (at, generation, domain, source, id, job_type, status, decision, reason, outcome, why) = row;
+        ActRecord {
+            at: instant(at).unwrap_or(Timestamp::UNIX_EPOCH),
+            generation: generation.unsigned_abs(),
+            domain,
+            source,
+            id,
+            job_type,
+            status,
+            decision,
+            reason,
+            outcome,
+            why,
+        }
+    };
+    Ok(rows.into_iter().map(record).collect())
+}
+
+pub(super) async fn told_sources(postgres: &Postgres) -> Result<BTreeSet<SourceName>, StoreFailure> {
+    let mut session = postgres.open(Mode::Read, "read which sources are recorded").await?;
+    let rows: Vec<(String, String)> = session.all(Statement::fixed(TOLD_SOURCES)).await?;
+    session.commit().await?;
+    Ok(rows.into_iter().map(|(domain, source)| SourceName { domain, source }).collect())
 }
 
 /// A line of a story as it comes.

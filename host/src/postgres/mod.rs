@@ -26,7 +26,7 @@ use salvage_core::candidate::{LiveRow, RowToken};
 use salvage_core::declaration::Declared;
 use salvage_core::epoch::QueueMemory;
 use salvage_core::lease::{Fence, ScopeKind};
-use salvage_core::ledger::{Entry, Intent, PassRecord, StoryLine};
+use salvage_core::ledger::{ActRecord, ActsAsked, Entry, Intent, PassRecord, StoryLine};
 use salvage_core::parking::Parked;
 use salvage_core::report::SourceCounts;
 use salvage_core::source::{ResolvedSource, SourceName};
@@ -315,6 +315,14 @@ impl Ledger for Postgres {
         captures::keep(self, captured).await
     }
 
+    async fn captured_requeue(
+        &self,
+        source: &SourceName,
+        job_id: &str,
+    ) -> Result<Option<(Timestamp, String)>, StoreFailure> {
+        captures::newest_requeue(self, source, job_id).await
+    }
+
     async fn check_schema(&self) -> Result<(), StoreFailure> {
         migrate::check(self).await
     }
@@ -492,6 +500,14 @@ impl Ledger for Postgres {
 
     async fn history(&self, limit: u32) -> Result<Vec<PassRecord>, StoreFailure> {
         ledger::history(self, limit).await
+    }
+
+    async fn acts(&self, asked: &ActsAsked) -> Result<Vec<ActRecord>, StoreFailure> {
+        ledger::acts(self, asked).await
+    }
+
+    async fn told_sources(&self) -> Result<BTreeSet<SourceName>, StoreFailure> {
+        ledger::told_sources(self).await
     }
 
     async fn story(&self, source: &SourceName, job_id: &str) -> Result<Vec<StoryLine>, StoreFailure> {

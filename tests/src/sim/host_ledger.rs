@@ -9,7 +9,7 @@ use salvage_core::alarm::Alarm;
 use salvage_core::declaration::Declared;
 use salvage_core::epoch::QueueMemory;
 use salvage_core::lease::Fence;
-use salvage_core::ledger::{Entry, Intent, PassRecord, StoryLine};
+use salvage_core::ledger::{ActRecord, ActsAsked, Entry, Intent, PassRecord, StoryLine};
 use salvage_core::parking::Parked;
 use salvage_core::report::SourceCounts;
 use salvage_core::source::SourceName;
@@ -293,6 +293,14 @@ impl Ledger for SimHost {
 
     async fn history(&self, _: u32) -> Result<Vec<PassRecord>, StoreFailure> {
         Ok(vec![])
+    }
+
+    async fn acts(&self, _: &ActsAsked) -> Result<Vec<ActRecord>, StoreFailure> {
+        Ok(vec![])
+    }
+
+    async fn told_sources(&self) -> Result<BTreeSet<SourceName>, StoreFailure> {
+        Ok(BTreeSet::new())
     }
 
     async fn story(&self, _: &SourceName, _: &str) -> Result<Vec<StoryLine>, StoreFailure> {
