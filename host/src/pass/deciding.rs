@@ -145,9 +145,9 @@ fn note(case: &mut Case, ruling: Ruling) {
         Ruling::Requeue(_) => (DecisionKind::Requeue, None),
         Ruling::Fail { reason } => (DecisionKind::Fail, Some(reason.clone())),
         Ruling::Hold { reason } => (DecisionKind::Hold, Some(reason.clone())),
-        Ruling::Refused { why } => {
+        Ruling::Refused { kind, why } => {
             case.outcome = Some(Outcome::Refused(why.clone()));
-            (DecisionKind::Requeue, None)
+            (*kind, None)
         }
     };
     case.decision = Decided { kind, reason, is_fault: false };
