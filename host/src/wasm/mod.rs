@@ -9,7 +9,7 @@
 //! | `engine` | what all share: compiler, ticks, imports |
 //! | `contract` | `wit/v0.1` as Rust types |
 //! | `convert` | those types to core's and back |
-//! | `limits`, `store` | what one call may use, and what it has to itself |
+//! | `limits`, `store`, `stopwatch` | what one call may use, what it has to itself, and how long it runs |
 //! | `handler`, `fault` | one call, and how it ended |
 //! | `check`, `load` | from a file to a build that was tried |
 //! | `cache` | compiled components, kept from one process to the next |
@@ -36,6 +36,7 @@ mod rehearsal;
 mod settle;
 mod state;
 mod status;
+mod stopwatch;
 mod store;
 mod terms;
 mod ticks;
