@@ -77,6 +77,9 @@ pub enum Command {
     Accept(Accept),
     /// Create or update Salvage's own tables, in schema `salvage`
     Migrate,
+    /// Remove what passes kept of their questions to handlers
+    #[command(subcommand)]
+    Captures(CapturesCommand),
     /// List the handlers; make, check, test or compare one
     #[command(subcommand)]
     Handler(HandlerCommand),
@@ -98,6 +101,17 @@ pub struct Accept {
     /// Try a parked job again in the next pass, or all of its source: what made PostgreSQL reject it was mended
     #[arg(long, num_args = 1..=2, value_names = ["SOURCE", "ID"])]
     pub parked: Option<Vec<String>>,
+}
+
+/// What can be done with questions that were kept.
+#[derive(Debug, Subcommand)]
+pub enum CapturesCommand {
+    /// Delete them from the database, such as after adding a column to `redact`
+    Purge {
+        /// Only those to this handler
+        #[arg(long, value_name = "NAME")]
+        handler: Option<String>,
+    },
 }
 
 /// What can be asked of handlers.

@@ -27,8 +27,7 @@ fn versions(folder: &Path) -> Vec<String> {
 }
 
 async fn of_version(version: &str) -> Registry {
-    let terms =
-        Terms { mode: GrantsMode::Declared, limits: patient(), ..Terms::of(released().join(version)) };
+    let terms = Terms { mode: GrantsMode::Declared, ..Terms::of(released().join(version)) }.within(patient());
     Registry::load(&runtime(), terms).await
 }
 

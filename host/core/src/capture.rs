@@ -3,21 +3,12 @@
 //! Only where the operator said so: a question holds the rows that a decision was made on. Columns that are named are replaced
 //! before anything leaves the process.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
 use crate::grants::plain;
 use crate::manifest::{HandlerManifest, Source};
-
-/// `[ledger] capture_inputs`, and what each `[handler.NAME]` says of it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Captures {
-    /// Of handlers that say nothing of their own.
-    pub by_default: bool,
-    /// By domain.
-    pub handlers: BTreeMap<String, Capture>,
-}
 
 /// What one handler's settings say.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -35,14 +26,13 @@ pub const REDACTED: &str = "redacted";
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Redaction(BTreeSet<String>);
 
-impl Captures {
-    /// What to take out of a handler's questions; `None` if they are not kept at all.
+impl Capture {
+    /// What to take out of the handler's questions; `None` if they are not kept at all. `by_default`: whether they are
+    /// kept where the handler's settings do not say.
     #[must_use]
-    pub fn of(&self, domain: &str) -> Option<Redaction> {
-        let own = self.handlers.get(domain);
-        let is_kept = own.and_then(|own| own.inputs).unwrap_or(self.by_default);
-        let columns = own.map(|own| own.redact.iter().map(|column| plain(column)).collect());
-        is_kept.then(|| Redaction(columns.unwrap_or_default()))
+    pub fn redaction(&self, by_default: bool) -> Option<Redaction> {
+        let is_kept = self.inputs.unwrap_or(by_default);
+        is_kept.then(|| Redaction(self.redact.iter().map(|column| plain(column)).collect()))
     }
 }
 
@@ -104,19 +94,18 @@ mod tests {
     use crate::fixtures;
     use crate::source::IdKind;
 
-    fn captures(by_default: bool, inputs: Option<bool>) -> Captures {
-        let redact = vec!["\"Video\".title".to_owned()];
-        Captures { by_default, handlers: [("video".to_owned(), Capture { inputs, redact })].into() }
-    }
-
     #[test]
     fn nothing_is_kept_unless_somebody_says_so() {
-        assert_eq!(Captures::default().of("video"), None);
-        assert_eq!(captures(false, None).of("video"), None);
-        assert_eq!(captures(true, Some(false)).of("video"), None);
-        assert!(captures(true, None).of("slides").is_some_and(|redaction| redaction.is_empty()));
-        assert!(captures(false, Some(true)).of("video").is_some_and(|redaction| !redaction.is_empty()));
-        assert_eq!(captures(false, Some(true)).of("slides"), None);
+        let kept = |by_default: bool, inputs: Option<bool>| {
+            let redact = vec!["\"Video\".title".to_owned()];
+            Capture { inputs, redact }.redaction(by_default)
+        };
+        assert_eq!(Capture::default().redaction(false), None);
+        assert_eq!(Capture::default().redaction(true), Some(Redaction::default()));
+        assert_eq!(kept(false, None), None);
+        assert_eq!(kept(true, Some(false)), None);
+        assert!(kept(true, None).is_some_and(|redaction| !redaction.is_empty()));
+        assert!(kept(false, Some(true)).is_some_and(|redaction| !redaction.is_empty()));
     }
 
     #[test]

@@ -21,6 +21,10 @@ const KEEP: &str = "INSERT INTO salvage.captures (domain, source, job_id, compon
 const NEWEST: &str = "SELECT c.source, c.job_id, c.component_digest, c.question::text, c.decision::text, c.is_redacted \
     FROM salvage.captures AS c WHERE c.domain = $1 ORDER BY c.at DESC, c.id DESC LIMIT $2";
 
+/// So few at a time that each statement ends well within its limit.
+const PURGE: &str = "DELETE FROM salvage.captures WHERE id IN (SELECT c.id FROM salvage.captures AS c \
+    WHERE $1::text IS NULL OR c.domain = $1 ORDER BY c.id LIMIT 1000)";
+
 #[derive(Serialize)]
 struct Row<'a> {
     domain: &'a str,
@@ -73,6 +77,23 @@ pub(super) async fn keep(postgres: &Postgres, captures: &[Captured]) -> Result<(
 }
 
 impl Postgres {
+    /// Removes the questions to a domain's handler, or all; how many there were.
+    ///
+    /// # Errors
+    /// If PostgreSQL refused; what was removed before stays removed.
+    pub async fn purge_captures(&self, domain: Option<&str>) -> Result<u64, StoreFailure> {
+        let mut removed = 0;
+        loop {
+            let mut session = self.open(Mode::Write, "remove captured questions").await?;
+            let batch = session.execute(Statement::fixed(PURGE).bind(domain)).await?;
+            session.commit().await?;
+            removed += batch;
+            if batch == 0 {
+                return Ok(removed);
+            }
+        }
+    }
+
     /// The newest questions that a domain's handler was asked, as far as they were kept.
     ///
     /// # Errors

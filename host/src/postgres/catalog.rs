@@ -455,6 +455,7 @@ mod tests {
             standing: Standing::Active,
             digest: "d".into(),
             database_role: None,
+            capture: None,
         };
         fit(&domain, &domain.manifest.sources[0], &catalog()).map_err(|misfit| misfit.faults)
     }

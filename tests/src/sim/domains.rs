@@ -58,6 +58,7 @@ pub(super) fn loaded() -> Vec<LoadedDomain> {
         standing: Standing::Active,
         digest: "simulated".into(),
         database_role: None,
+        capture: None,
     };
     names.into_iter().enumerate().map(domain).collect()
 }
