@@ -100,6 +100,9 @@ pub enum Command {
     Accept(Box<Accept>),
     /// Create or update Salvage's own tables, in schema `salvage`
     Migrate,
+    /// Remove what passes kept of their questions to handlers
+    #[command(subcommand)]
+    Captures(CapturesCommand),
     /// List the handlers; make, check, test or compare one
     #[command(subcommand)]
     Handler(HandlerCommand),
@@ -144,6 +147,17 @@ pub struct Accept {
     pub yes: bool,
     #[command(flatten)]
     pub output: Output,
+}
+
+/// What can be done with questions that were kept.
+#[derive(Debug, Subcommand)]
+pub enum CapturesCommand {
+    /// Delete them from the database, such as after adding a column to `redact`
+    Purge {
+        /// Only those to this handler
+        #[arg(long, value_name = "NAME")]
+        handler: Option<String>,
+    },
 }
 
 /// What can be asked of handlers.

@@ -8,14 +8,27 @@ use crate::ports::Clock;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MachineClock;
 
+impl MachineClock {
+    /// How long the processor has run this thread. Stands still while the thread waits, while others run in its place, and
+    /// while the process or the machine is stopped.
+    #[must_use]
+    pub fn of_thread() -> Duration {
+        read(libc::CLOCK_THREAD_CPUTIME_ID)
+    }
+}
+
+fn read(clock: libc::clockid_t) -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid, writable timespec for the length of the call.
+    let status = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    assert_eq!(status, 0, "the clocks asked for exist since Linux 2.6.39");
+    let seconds = u64::try_from(time.tv_sec).expect("neither clock is ever negative");
+    Duration::new(seconds, u32::try_from(time.tv_nsec).expect("nanoseconds are below a billion"))
+}
+
 impl Clock for MachineClock {
     fn now(&self) -> Duration {
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: `time` is a valid, writable timespec for the length of the call.
-        let status = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
-        assert_eq!(status, 0, "CLOCK_BOOTTIME exists since Linux 2.6.39");
-        let seconds = u64::try_from(time.tv_sec).expect("time since boot is not negative");
-        Duration::new(seconds, u32::try_from(time.tv_nsec).expect("nanoseconds are below a billion"))
+        read(libc::CLOCK_BOOTTIME)
     }
 
     /// On `CLOCK_MONOTONIC`, which stands still in suspend.

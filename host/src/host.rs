@@ -1,6 +1,5 @@
 //! The adapters of one process, bundled for the pass.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use salvage_core::capture;
@@ -12,7 +11,7 @@ use crate::ports::Outside;
 use crate::postgres::{self, Pooler, Postgres};
 use crate::redis::{InvalidSettings, RedisLease, RedisQueues, RedisSettings, Servers, TlsFiles};
 use crate::secret::SecretUrl;
-use crate::wasm::{self, EngineFault, Live, Registry, Runtime, Terms};
+use crate::wasm::{self, EngineFault, Live, Own, Registry, Runtime, Terms};
 
 /// PostgreSQL, Redis, the handlers and the machine's clock.
 pub struct Host {
@@ -58,26 +57,32 @@ pub fn warn_of_idle_sections(config: &config::Handlers, registry: &Registry) {
 /// The configuration's handlers as the runtime takes them.
 #[must_use]
 pub fn terms(config: &config::Handlers) -> Terms {
-    fn of_each<T>(
-        config: &config::Handlers,
-        pick: impl Fn(&config::Handler) -> Option<T>,
-    ) -> BTreeMap<String, T> {
-        config.named.iter().filter_map(|(name, handler)| Some((name.clone(), pick(handler)?))).collect()
-    }
+    let unnamed = config::Handler { limits: config.limits, ..config::Handler::default() };
+    let own = |handler| own(handler, config.capture_inputs);
     let whole = config.clone();
     Terms {
         folder: config.dir.clone(),
         mode: config.grants,
-        grants: of_each(config, |handler| handler.grants.clone()),
-        pins: of_each(config, |handler| handler.sha256.clone()),
-        roles: of_each(config, |handler| handler.database_role.clone()),
-        limits: limits(&config.limits),
-        own_limits: of_each(config, |handler| Some(limits(&handler.limits))),
+        general: own(&unnamed),
+        named: config.named.iter().map(|(name, handler)| (name.clone(), own(handler))).collect(),
         adjust: Box::new(move |manifest| {
             let manifest = whole.with_thresholds(manifest).map_err(|unknown| unknown.to_string())?;
             check_redact(&whole, &manifest)?;
             Ok(manifest)
         }),
+    }
+}
+
+/// Takes the settings apart as a whole, so that a new one is not forgotten: a running host takes over what comes of this.
+fn own(handler: &config::Handler, captures_by_default: bool) -> Own {
+    // Thresholds become part of the manifest.
+    let config::Handler { thresholds: _, types: _, limits, grants, sha256, database_role, capture } = handler;
+    Own {
+        grants: grants.clone(),
+        pin: sha256.clone(),
+        role: database_role.clone(),
+        limits: self::limits(limits),
+        capture: capture.policy(captures_by_default),
     }
 }
 
@@ -117,7 +122,8 @@ pub fn database(of: &config::Database) -> Result<Postgres, HostError> {
 
 fn connected(of: &config::Database, prefix: &str) -> Result<Postgres, HostError> {
     let pooler = if of.is_pooled { Pooler::Transaction } else { Pooler::None };
-    Postgres::new(of.url.expose(), pooler, prefix).map_err(HostError::Database)
+    let postgres = Postgres::new(of.url.expose(), pooler, prefix).map_err(HostError::Database)?;
+    Ok(postgres.with_search_path(of.search_path.as_deref()))
 }
 
 fn widest(a: config::Limits, b: config::Limits) -> config::Limits {

@@ -1,12 +1,12 @@
 //! The `salvage` binary: reads the command line and the settings, builds the adapters, hands them to a command.
-#![expect(clippy::print_stderr, reason = "what ends the process is told on stderr, before or after logging")]
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
-use salvage::cli::{Accept, Cli, Command, Exit, HandlerCommand};
+use salvage::cli::{Accept, CapturesCommand, Cli, Command, Exit, HandlerCommand};
 use salvage::command::accept::{self, Operator};
 use salvage::command::handler::diff::Corpus;
 use salvage::command::handler::{check, diff, new, replay, test};
@@ -24,7 +24,16 @@ use tokio::signal::unix::{SignalKind, signal};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    match answer(cli) {
+    // On one thread: a pass is one task, and with more of them each reply would wake first the one that reads and then this
+    // one. Only what is compiled is compiled beside it.
+    let answered = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Into::into);
+    let answered = answered.and_then(|runtime| {
+        let answered = runtime.block_on(answer(cli));
+        // What is still being compiled is of no use any more, and nobody waits for it.
+        runtime.shutdown_background();
+        answered
+    });
+    match answered {
         Ok(exit) => exit.into(),
         Err(error) => tell(&error).into(),
     }
@@ -33,19 +42,22 @@ fn main() -> ExitCode {
 /// Says once why the process ends, and returns its code.
 fn tell(error: &anyhow::Error) -> Exit {
     if let Some(error) = error.downcast_ref::<ConfigError>() {
-        eprint!("{}", error.render(Drawing::for_stderr()));
+        last_words(&error.render(Drawing::for_stderr()));
         return Exit::Config;
     }
     if error.downcast_ref::<CommandError>().is_some_and(CommandError::is_closed_output) {
-        return Exit::Failed;
+        // Whoever reads has heard enough, as `head` has: what was to be done was done before it was told.
+        return Exit::Done;
     }
-    eprintln!("error: {}", salvage_core::text::lines(&format!("{error:#}")));
+    last_words(&format!("error: {}\n", salvage_core::text::lines(&format!("{error:#}"))));
     if error.is::<HostError>() { Exit::Config } else { Exit::Failed }
 }
 
-/// On one thread: a pass is one task, and with more of them each reply would wake first the one that reads and then this
-/// one. Only what is compiled is compiled beside it.
-#[tokio::main(flavor = "current_thread")]
+/// On stderr, before or after logging. If nobody reads there, there is nobody to tell that either.
+fn last_words(text: &str) {
+    drop(io::stderr().lock().write_all(text.as_bytes()));
+}
+
 async fn answer(cli: Cli) -> anyhow::Result<Exit> {
     let file = cli.config.as_deref();
     if let Command::Handler(command) = cli.command {
@@ -55,9 +67,10 @@ async fn answer(cli: Cli) -> anyhow::Result<Exit> {
     }
     let config = config::load(file, std::env::vars_os())?;
     telemetry::init(config.log.format);
-    if matches!(cli.command, Command::Migrate | Command::History { .. }) {
+    config.notes.iter().for_each(|note| tracing::info!("{note}"));
+    if matches!(cli.command, Command::Migrate | Command::History { .. } | Command::Captures(_)) {
         let host = Host::new(&config, Registry::empty())?;
-        return Ok(without_handlers(&host, cli.command).await?);
+        return Ok(without_handlers(&host, &config, cli.command).await?);
     }
     let (switch, stop) = stop();
     if matches!(cli.command, Command::Run | Command::Once { .. }) {
@@ -67,8 +80,10 @@ async fn answer(cli: Cli) -> anyhow::Result<Exit> {
     if matches!(cli.command, Command::Run) {
         return run(config, cli.config, &stop).await;
     }
-    let handlers = load_handlers(&config.handlers).await?;
-    let host = Host::new(&config, handlers)?;
+    let Some(handlers) = unless_stopped(&stop, load_handlers(&config.handlers)).await else {
+        return Ok(Exit::Done);
+    };
+    let host = Host::new(&config, handlers?)?;
     Ok(with_host(&host, &config, cli.command, &stop).await?)
 }
 
@@ -95,7 +110,11 @@ async fn with_host(
             command::doctor::doctor(host, &config.pass, running.as_ref(), create_indexes, output.json).await
         }
         Command::Accept(what) => accept(host, config, &what).await,
-        Command::Run | Command::Migrate | Command::History { .. } | Command::Handler(_) => {
+        Command::Run
+        | Command::Migrate
+        | Command::History { .. }
+        | Command::Captures(_)
+        | Command::Handler(_) => {
             unreachable!("answered without handlers, without a host, or by one whose handlers change")
         }
     }
@@ -147,7 +166,9 @@ fn words(asked: &Accept) -> Vec<Word> {
 /// Passes until SIGTERM, and beside them a look at what changes.
 async fn run(config: Config, file: Option<PathBuf>, stop: &Stop) -> anyhow::Result<Exit> {
     let hangup = signal(SignalKind::hangup())?;
-    let mut loader = Loader::start(&host::runtime(&config.handlers)?, host::terms(&config.handlers)).await;
+    let runtime = host::runtime(&config.handlers)?;
+    let loading = Loader::start(&runtime, host::terms(&config.handlers));
+    let Some(mut loader) = unless_stopped(stop, loading).await else { return Ok(Exit::Done) };
     let handlers = loader.settle();
     loader.confirm();
     host::warn_of_idle_sections(&config.handlers, &handlers);
@@ -168,13 +189,28 @@ async fn run(config: Config, file: Option<PathBuf>, stop: &Stop) -> anyhow::Resu
     Ok(Exit::Done)
 }
 
+/// Loads handlers, which takes up to seconds for each; `None` if the end is asked for meanwhile.
+async fn unless_stopped<T>(stop: &Stop, loading: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        () = stop.requested() => {
+            tracing::info!("stopped before all handlers were loaded");
+            None
+        }
+        loaded = loading => Some(loaded),
+    }
+}
+
 /// What needs no handler does not wait until they are compiled.
-async fn without_handlers(host: &Host, command: Command) -> Result<Exit, CommandError> {
+async fn without_handlers(host: &Host, config: &Config, command: Command) -> Result<Exit, CommandError> {
     match command {
         Command::History { jobs: true, limit, source, since, output } => {
             history::jobs(host, limit, source.as_deref(), since, output.json).await
         }
         Command::History { limit, output, .. } => history::history(host, limit, output.json).await,
+        Command::Captures(CapturesCommand::Purge { handler }) => {
+            command::captures::purge(&host.postgres, &config.handlers, handler.as_deref()).await
+        }
         _ => command::migrate::migrate(&host.postgres).await,
     }
 }

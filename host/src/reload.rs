@@ -19,7 +19,7 @@ use tokio::signal::unix::Signal;
 use tokio::sync::Notify;
 
 use crate::clock::MachineClock;
-use crate::config::{Config, ConfigError};
+use crate::config::{self, Config, ConfigError};
 use crate::host::{terms, warn_of_idle_sections};
 use crate::ports::{Clock, Handlers, Jobs, LoadedDomain};
 use crate::postgres::Postgres;
@@ -56,7 +56,8 @@ impl KeepUp {
     pub async fn run(mut self, mut hangup: Signal, stop: Stop) {
         let mut settings = SettingsFile::new(&self.file);
         let mut events = Events::of(&self.watched());
-        let mut status = self.status();
+        let mut status = None;
+        self.keep_telling(&mut status);
         let mut is_waiting = false;
         loop {
             tell(status.as_mut(), &self.live);
@@ -70,9 +71,9 @@ impl KeepUp {
             let is_changed = settings.is_changed() | is_asked;
             if is_changed && self.read_settings(is_asked).await {
                 events = Events::of(&self.watched());
-                status = self.status();
                 self.offer().await;
             }
+            self.keep_telling(&mut status);
             let look = self.loader.look(MachineClock.now()).await;
             if look.is_changed {
                 self.offer().await;
@@ -86,10 +87,18 @@ impl KeepUp {
         vec![self.config.handlers.dir.clone(), folder_of_file.unwrap_or(Path::new(".")).to_owned()]
     }
 
-    fn status(&self) -> Option<Status> {
-        let handlers = &self.config.handlers;
-        let opened = Status::open(handlers.cache_dir.as_deref()?, &handlers.dir);
-        opened.inspect_err(|error| tracing::debug!(%error, "`salvage handler list` is told nothing")).ok()?
+    /// Holds the file of this folder, as long as no other host does.
+    fn keep_telling(&self, status: &mut Option<Status>) {
+        let config::Handlers { dir, cache_dir, .. } = &self.config.handlers;
+        let Some(cache_dir) = cache_dir else { return };
+        // One that is ours already must not be opened beside itself: its lock would be another's.
+        if status.as_ref().is_some_and(|status| status.is_of(cache_dir, dir)) {
+            return;
+        }
+        match Status::open(cache_dir, dir) {
+            Ok(opened) => *status = opened,
+            Err(error) => tracing::debug!(%error, "`salvage handler list` is told nothing"),
+        }
     }
 
     /// Whether other settings of handlers are in force now.
@@ -102,18 +111,19 @@ impl KeepUp {
                 return false;
             }
         };
-        let only_handlers = Config { handlers: config.handlers.clone(), ..self.config.clone() };
-        if only_handlers != config {
-            tracing::warn!("settings other than [handlers] and [handler.NAME] take effect at the next start");
+        let (handlers, later) = taken_over(&self.config, config);
+        if !later.is_empty() {
+            let later = later.join(", ");
+            tracing::warn!("settings that changed and take effect at the next start: {later}");
         }
-        if config.handlers == self.config.handlers {
+        if handlers == self.config.handlers {
             if is_asked {
                 tracing::info!("the settings of handlers are what they were");
             }
             return false;
         }
         tracing::info!("the settings of handlers changed; they are in force from the next pass on");
-        self.config = only_handlers;
+        self.config.handlers = handlers;
         self.loader.change(terms(&self.config.handlers)).await;
         true
     }
@@ -156,6 +166,23 @@ impl KeepUp {
         };
         Some(misfits.into_iter().flat_map(sentence).collect())
     }
+}
+
+/// What a running host takes over of new settings, and the names of others that changed. All are taken apart, so that a new
+/// one is not forgotten: a setting is in force, or its name is told.
+fn taken_over(current: &Config, new: Config) -> (config::Handlers, Vec<&'static str>) {
+    let Config { database, redis, pass, lease, handlers, log, notes: _ } = new;
+    let config::Handlers { dir, grants, cache_dir, limits, capture_inputs, named } = handlers;
+    let is_other = [
+        ("[database]", database != current.database),
+        ("[redis]", redis != current.redis),
+        ("[pass] or [lease]", pass != current.pass || lease != current.lease),
+        ("[handlers] cache_dir", cache_dir != current.handlers.cache_dir),
+        ("[log]", log != current.log),
+    ];
+    let later = is_other.into_iter().filter(|(_, is_other)| *is_other).map(|(name, _)| name).collect();
+    let cache_dir = current.handlers.cache_dir.clone();
+    (config::Handlers { dir, grants, cache_dir, limits, capture_inputs, named }, later)
 }
 
 /// Whoever asks about a running host may get no answer; the host does not suffer.

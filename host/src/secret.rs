@@ -46,11 +46,34 @@ impl SecretUrl {
         self.shown.split(':').next().unwrap_or_default()
     }
 
-    /// The value of a query parameter that is no secret.
+    /// Names and values of its parameters, in their order, decoded. Any value may be a secret.
     #[must_use]
-    pub fn query(&self, key: &str) -> Option<String> {
-        let url = Url::parse(&self.shown).ok()?;
-        url.query_pairs().find(|(name, _)| name == key).map(|(_, value)| value.into_owned())
+    pub fn parameters(&self) -> Vec<(String, String)> {
+        let url = Url::parse(&self.text);
+        url.map(|url| url.query_pairs().into_owned().collect()).unwrap_or_default()
+    }
+
+    /// The same URL with other parameters.
+    #[must_use]
+    pub fn with_parameters(&self, parameters: &[(String, String)]) -> Self {
+        self.changed(|url| {
+            url.set_query(None);
+            if !parameters.is_empty() {
+                url.query_pairs_mut().extend_pairs(parameters);
+            }
+        })
+    }
+
+    /// The same URL after a change; one that changes nothing leaves every byte as it was given.
+    #[must_use]
+    pub fn changed(&self, change: impl FnOnce(&mut Url)) -> Self {
+        let Ok(before) = Url::parse(&self.text) else { return self.clone() };
+        let mut url = before.clone();
+        change(&mut url);
+        if url.query_pairs().eq(before.query_pairs()) {
+            url.set_query(before.query());
+        }
+        if url == before { self.clone() } else { Self { shown: shown(&url), text: url.into() } }
     }
 
     /// The URL with its password. For the adapter that connects, and nobody else.
@@ -60,14 +83,17 @@ impl SecretUrl {
     }
 }
 
-/// Drivers also take the password as a query parameter: PostgreSQL's is `password`, that of Redis's unix sockets `pass`.
+/// Parameters whose values may be shown: they say where, not who. Drivers also take a password as a parameter, of a name
+/// of their own.
+const SHOWN_PARAMETERS: [&str; 5] = ["db", "dbname", "host", "port", "sslmode"];
+
 fn shown(url: &Url) -> String {
     let mut url = url.clone();
-    let is_secret = |key: &str| key.to_ascii_lowercase().contains("pass");
-    if url.query_pairs().any(|(key, _)| is_secret(&key)) {
+    let is_shown = |key: &str| SHOWN_PARAMETERS.contains(&key);
+    if url.query_pairs().any(|(key, _)| !is_shown(&key)) {
         let pairs: Vec<(String, String)> = url.query_pairs().into_owned().collect();
         url.query_pairs_mut().clear().extend_pairs(
-            pairs.iter().map(|(key, value)| (key, if is_secret(key) { "***" } else { value.as_str() })),
+            pairs.iter().map(|(key, value)| (key, if is_shown(key) { value.as_str() } else { "***" })),
         );
     }
     if url.password().is_some() && url.set_password(Some("***")).is_err() {
@@ -104,8 +130,18 @@ mod tests {
         check_shown("postgres://app:hunter2@db:5432/app", "postgres://app:***@db:5432/app");
         check_shown("postgres://app@db/app", "postgres://app@db/app");
         check_shown("redis://:hunter2@cache/0", "redis://:***@cache/0");
-        check_shown("postgres:///app?password=hunter2&user=app", "postgres:///app?password=***&user=app");
+        check_shown("postgres:///app?password=hunter2&user=app", "postgres:///app?password=***&user=***");
+        check_shown("postgres:///app?host=%2Frun&pwd=hunter2", "postgres:///app?host=%2Frun&pwd=***");
         check_shown("unix:///run/redis.sock?pass=hunter2", "unix:///run/redis.sock?pass=***");
+    }
+
+    #[test]
+    fn other_parameters_leave_the_rest_as_it_is() {
+        let url = SecretUrl::parse("postgres://u:p%40@[::1]/x?a=1&b=%20", &["postgres"]).unwrap();
+        assert_eq!(url.with_parameters(&url.parameters()), url);
+        let less = url.with_parameters(&[("sslmode".to_owned(), "require".to_owned())]);
+        assert_eq!(less.expose(), "postgres://u:p%40@[::1]/x?sslmode=require");
+        assert_eq!(less.with_parameters(&[]).expose(), "postgres://u:p%40@[::1]/x");
     }
 
     #[test]

@@ -2,13 +2,19 @@
 //!
 //! Results belong to stdout; nothing here writes there. What is logged is chosen by `RUST_LOG`, in the usual notation
 //! (`warn,salvage=debug`).
+//!
+//! A log that cannot be written stops nothing: see `lines`.
 
 use std::io;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
+use self::lines::Lines;
+
 use crate::config::LogFormat;
+
+mod lines;
 
 /// Without `RUST_LOG`: what Salvage does, and what goes wrong in the libraries it uses.
 const FILTER_DEFAULT: &str = "warn,salvage=info";
@@ -22,7 +28,7 @@ const FILTER_DEFAULT: &str = "warn,salvage=info";
 pub fn init(format: LogFormat) {
     let wanted = std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_default();
     let (filter, fault) = filter(&wanted);
-    tracing::subscriber::set_global_default(subscriber(format, filter, io::stderr))
+    tracing::subscriber::set_global_default(subscriber(format, filter, Lines::new(format, io::stderr())))
         .expect("the log is set up once");
     if let Some(fault) = fault {
         tracing::warn!(error = %fault, "RUST_LOG is not a filter, e.g. \"warn,salvage=debug\"; the default serves");
@@ -47,7 +53,12 @@ fn subscriber<W>(
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(false);
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(writer)
+        .with_ansi(false)
+        // It would tell of failed writes where they failed.
+        .log_internal_errors(false);
     match format {
         LogFormat::Text => Box::new(lines.finish()),
         LogFormat::Json => Box::new(lines.json().flatten_event(true).with_span_list(false).finish()),
@@ -61,9 +72,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
+    struct Kept(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Lines {
+    impl io::Write for Kept {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().write(bytes)
         }
@@ -73,7 +84,7 @@ mod tests {
     }
 
     fn logged(format: LogFormat, wanted: &str) -> String {
-        let lines = Lines::default();
+        let lines = Kept::default();
         let writer = lines.clone();
         let subscriber = subscriber(format, filter(wanted).0, move || writer.clone());
         tracing::subscriber::with_default(subscriber, || {

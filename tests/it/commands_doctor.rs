@@ -93,7 +93,7 @@ async fn a_wiped_queue_a_new_queue_and_an_evicting_redis_are_named_with_what_to_
     system.used_queues(&["video-export"]).await?;
     let ran = salvage(&system, &["doctor"])?.ended_with(1)?;
     for expected in [
-        "BAD  Redis: maxmemory-policy is allkeys-lru: jobs may be evicted; set noeviction, as BullMQ asks for\n",
+        "BAD  Redis: maxmemory-policy is allkeys-lru: jobs may be evicted; set noeviction, as BullMQ asks for (where CONFIG is forbidden, in the settings of the service)\n",
         "BAD  queue slide-generation: 0 jobs scheduled, counter 100; the host's own key is gone: Redis was wiped, or \
          lost what it had; older orphans will wait: if what it holds now is the truth, run `salvage accept \
          slide-generation`\n",

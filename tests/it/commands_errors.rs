@@ -39,7 +39,10 @@ async fn a_database_that_cannot_be_used_is_said_once_with_exit_code_1() -> Resul
     assert_snapshot!(said(&system, &other), @r#"error: PostgreSQL refused the connection: database "no_such_database" does not exist; check user, password and database in [database] url"#);
 
     let odd = with(&system, ("DATABASE_URL", "postgres://app:hunter2@db/app?sslmode=foo"), &["once"])?;
-    assert_snapshot!(said(&system, &odd.ended_with(3)?), @r#"error: [database] url cannot be used: unknown value "foo" for `ssl_mode`; expected postgres://USER:PASSWORD@HOST[:PORT]/DATABASE"#);
+    assert_snapshot!(said(&system, &odd.ended_with(3)?), @r"
+      x [database] url: parameter `sslmode` has an unknown value
+      help: it can be disable, allow, prefer, require, verify-ca, verify-full
+    ");
     assert_eq!(Stores::of(&system).await?, before);
     Ok(())
 }
@@ -225,6 +228,6 @@ async fn a_reader_that_has_heard_enough_is_no_error_to_complain_of() -> Result<(
     // As `head` does, but surely before anything was written.
     drop(child.stdout.take());
     let output = child.wait_with_output()?;
-    assert_eq!((output.status.code(), output.stderr), (Some(1), vec![]));
+    assert_eq!((output.status.code(), output.stderr), (Some(0), vec![]));
     Ok(())
 }

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::commands::ran;
 use crate::commands_handler_desk::Desk;
+use crate::wasm_fixtures::{declaring, manifest, shipped};
 
 /// Runs with this database.
 fn against(desk: &Desk, db: &str, arguments: &[&str]) -> Result<crate::commands::Ran> {
@@ -114,5 +115,87 @@ fn limits_of_its_own_and_what_it_imports_are_told() -> Result<()> {
     let json = desk.salvage(&["handler", "check", "hostile.wasm", "--json"])?.ended_with(0)?.json()?;
     let named: usize = imports.iter().map(|line| line.matches("@0.").count()).sum();
     assert_eq!(json["imports"].as_array().map(Vec::len), Some(named), "every import is told");
+    Ok(())
+}
+
+/// Goal: what loading refuses, check refuses, for the same reason. Method: both are asked about the same file and settings.
+#[test]
+fn check_refuses_what_loading_refuses() -> Result<()> {
+    let desk = Desk::with(&["slides"])?;
+    std::fs::create_dir(desk.path("handlers"))?;
+    let mut twice = manifest("twice", "Job", "A");
+    let first = twice["sources"][0].clone();
+    twice["sources"].as_array_mut().expect("sources").push(first);
+    twice["sources"][1]["name"] = json!("again");
+    std::fs::write(desk.path("twice.wasm"), declaring(&twice))?;
+    let mut all = twice.clone();
+    all["sources"][1]["table"]["job_type"] = json!(null);
+    std::fs::write(desk.path("all.wasm"), declaring(&all))?;
+    for (file, settings, why) in [
+        (
+            "twice.wasm",
+            "",
+            "job type \"A\" of table \"Job\" is declared by two sources of one manifest, twice/jobs and twice/again",
+        ),
+        ("all.wasm", "", "every job type of table \"Job\" is declared by two sources of one manifest"),
+        ("slides.wasm", "[handler.slides]\nsha256 = \"PIN\"\n", "[handler.slides] sha256 is "),
+        (
+            "slides.wasm",
+            "[handler.slides.grants]\ntables = ['\"SlideJob\"']\n",
+            "the grants of \"slides\" do not cover its manifest; add under [handler.slides.grants]:",
+        ),
+        (
+            "slides.wasm",
+            "[handler.slides.types.PDF]\nstale_after = \"1h\"\n",
+            "the manifest declares no such job type",
+        ),
+        (
+            "slides.wasm",
+            "[handler.slides]\nredact = ['\"SlideDeck\".titel']\n",
+            "redact names \"SlideDeck\".titel",
+        ),
+    ] {
+        desk.write("salvage.toml", &settings.replace("PIN", &"0".repeat(64)))?;
+        std::fs::copy(desk.path(file), desk.path(&format!("handlers/{file}")))?;
+        let list = desk.salvage(&["handler", "list"])?.ended_with(0)?;
+        std::fs::remove_file(desk.path(&format!("handlers/{file}")))?;
+        assert!(
+            list.stdout.contains(": refused (") && list.stdout.contains(why),
+            "{file} {settings}: {list:#?}"
+        );
+        let check = desk.salvage(&["handler", "check", file])?.ended_with(1)?;
+        let line = "BAD  put into the folder of [handlers] dir, it would be refused: ";
+        assert!(check.stdout.contains(line) && check.stdout.contains(why), "{file} {settings}: {check:#?}");
+        let json = desk.salvage(&["handler", "check", file, "--json"])?.ended_with(1)?.json()?;
+        assert_eq!(json["state"], "refused");
+        assert!(json["why"].as_str().is_some_and(|found| found.contains(why)), "{json:#}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_checked_file_is_judged_beside_those_in_the_folder() -> Result<()> {
+    let desk = Desk::empty()?;
+    desk.write("salvage.toml", "[handlers]\ngrants = \"declared\"\n")?;
+    std::fs::create_dir(desk.path("handlers"))?;
+    std::fs::write(desk.path("handlers/slides.wasm"), shipped("slides"))?;
+    let mut rival = manifest("rival", "SlideJob", "OUTLINE");
+    std::fs::write(desk.path("rival.wasm"), declaring(&rival))?;
+    let check = desk.salvage(&["handler", "check", "rival.wasm"])?.ended_with(1)?;
+    let why =
+        "job type \"OUTLINE\" of table \"SlideJob\" is owned by slides/generation (slides.wasm) already";
+    assert!(check.stdout.contains(why), "{check:#?}");
+
+    // The next build of what is there takes its place, under its name or another.
+    std::fs::write(desk.path("slides.wasm"), shipped("slides"))?;
+    let check = desk.salvage(&["handler", "check", "slides.wasm"])?.ended_with(0)?;
+    assert!(!check.stdout.contains("note "), "{check:#?}");
+    assert!(check.stdout.ends_with("put into the folder of [handlers] dir, it acts.\n"), "{check:#?}");
+    rival["domain"] = json!("slides");
+    std::fs::write(desk.path("next.wasm"), declaring(&rival))?;
+    let check = desk.salvage(&["handler", "check", "next.wasm"])?.ended_with(0)?;
+    let note =
+        "note slides.wasm in the folder serves the same domain: put this file in its place, not beside it\n";
+    assert!(check.stdout.contains(note), "{check:#?}");
     Ok(())
 }

@@ -142,6 +142,27 @@ async fn a_slip_in_redact_keeps_the_handler_from_serving() -> Result<()> {
 }
 
 #[tokio::test]
+async fn what_was_kept_is_purged_of_one_handler_or_of_all_in_any_number() -> Result<()> {
+    let system =
+        keeping("[ledger]\ncapture_inputs = true\n[handler.slides]\ncapture_inputs = false\n").await?;
+    let insert = "INSERT INTO salvage.captures (domain, source, job_id, component_digest, digest, question, decision, \
+        is_redacted) SELECT CASE WHEN n <= 2500 THEN 'slides' ELSE 'exports' END, 's', n::text, 'c', 'd', '{}', '{}', \
+        false FROM generate_series(1, 2510) AS n";
+    sqlx::raw_sql(insert).execute(system.db.pool()).await?;
+    let purged = salvage(&system, &["captures", "purge", "--handler", "slides"])?.ended_with(0)?;
+    assert_eq!(purged.stdout, "removed 2500 captured questions to slides\n");
+    assert_eq!(captures(&system).await?.len(), 10);
+    let purged = salvage(&system, &["captures", "purge"])?.ended_with(0)?;
+    assert_eq!(
+        purged.stdout,
+        "removed 10 captured questions\nby the settings here, passes go on keeping questions to every handler \
+         without a word of its own ([ledger] capture_inputs)\n"
+    );
+    assert_eq!(captures(&system).await?, []);
+    Ok(())
+}
+
+#[tokio::test]
 async fn captures_go_with_the_ledger_after_thirty_days() -> Result<()> {
     let system = keeping("").await?;
     let insert = "INSERT INTO salvage.captures (domain, source, job_id, component_digest, digest, question, decision, \

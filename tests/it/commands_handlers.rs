@@ -11,7 +11,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::acting::{lose_generation, running};
-use crate::commands::{Ran, Running, ran, until_true};
+use crate::commands::{Ran, Running, ran, salvage, until_true};
 use crate::handlers_passes::hostile_slides;
 use crate::wasm_fixtures::{declaring, rebuilt, shipped};
 
@@ -198,5 +198,85 @@ async fn a_handler_that_only_traps_is_quarantined_and_list_and_doctor_say_so() -
     host.place(&shipped("slides"))?;
     host.process.says("handler is loaded and serves from the next pass on", 1).await?;
     host.recovers("s1", S1).await?;
+    host.ends_well().await
+}
+
+/// The titles of decks in the questions that were kept of these jobs.
+async fn kept_titles(host: &Host) -> Result<Vec<String>> {
+    let query = "SELECT job_id || ' ' || (question->'inputs'->'deck'->'rows'->0->>'title') FROM salvage.captures \
+                 ORDER BY job_id";
+    Ok(sqlx::query_scalar(query).fetch_all(host.system.db.pool()).await?)
+}
+
+/// F21: what is to be kept and what is not is each handler's setting, and changes with its section.
+#[tokio::test]
+async fn what_is_captured_and_redacted_changes_from_the_next_pass_on() -> Result<()> {
+    let mut host = Host::start(&[("slides.wasm", shipped("slides"))], &[]).await?;
+    host.process.says("pass done", 1).await?;
+    let file = host.system.config_file();
+    let before = std::fs::read_to_string(&file)?;
+    sqlx::raw_sql("ALTER TABLE \"SlideDeck\" ALTER title SET DEFAULT 'private'")
+        .execute(host.system.db.pool())
+        .await?;
+    let forced = "the settings of handlers changed; they are in force from the next pass on";
+    for (index, (lines, id, is_queued, kept)) in [
+        ("[handler.slides]\ncapture_inputs = true\n", "s1", S1, &["s1 Deck"][..]),
+        (
+            "[handler.slides]\ncapture_inputs = true\nredact = ['\"SlideDeck\".title']\n",
+            "s2",
+            S2,
+            &["s1 Deck", "s2 redacted"],
+        ),
+        ("[handler.slides]\nredact = ['\"SlideDeck\".title']\n", "s3", S3, &["s1 Deck", "s2 redacted"]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        std::fs::write(&file, format!("{before}{lines}"))?;
+        host.process.says(forced, index + 1).await?;
+        // What a pass under way began with, it ends with.
+        let passes = host.process.said("pass done");
+        host.process.says("pass done", passes + 1).await?;
+        host.recovers(id, is_queued).await?;
+        let titles: Vec<String> = kept_titles(&host).await?;
+        let titles: Vec<String> = titles.iter().map(|title| shortened(title)).collect();
+        assert_eq!(titles, kept, "{lines}");
+    }
+    assert_eq!(host.process.said("take effect at the next start"), 0, "{}", host.process.stderr());
+    let purged = salvage(&host.system, &["captures", "purge", "--handler", "exports"])?.ended_with(0)?;
+    assert_eq!(purged.stdout, "removed 0 captured questions to exports\n");
+    let purged = salvage(&host.system, &["captures", "purge", "--handler", "slides"])?.ended_with(0)?;
+    assert_eq!(purged.stdout, "removed 2 captured questions to slides\n");
+    assert_eq!(kept_titles(&host).await?, [""; 0]);
+    host.ends_well().await
+}
+
+/// The first word after the id: the example's titles are of several.
+fn shortened(title: &str) -> String {
+    title.split(' ').take(2).collect::<Vec<_>>().join(" ")
+}
+
+/// F27, and what of a change is not in force.
+#[tokio::test]
+async fn list_sees_the_running_host_after_every_change_of_settings() -> Result<()> {
+    let mut host = Host::start(&[("slides.wasm", shipped("slides"))], &[]).await?;
+    host.process.says("pass done", 1).await?;
+    let file = host.system.config_file();
+    let before = std::fs::read_to_string(&file)?;
+    for change in 1..=4 {
+        std::fs::write(&file, format!("{before}[handler.slides]\nstale_after = \"{change}h\"\n"))?;
+        let forced = "the settings of handlers changed; they are in force from the next pass on";
+        host.process.says(forced, change).await?;
+        let passes = host.process.said("pass done");
+        host.process.says("pass done", passes + 1).await?;
+        let list = host.list(&[])?.ended_with(0)?;
+        assert!(list.stdout.contains("in the host that runs (process "), "after {change} changes: {list:#?}");
+    }
+    let forced = host.process.said("they are in force");
+    std::fs::write(&file, before.replace("[handlers]\n", "[handlers]\ncache_dir = \"elsewhere\"\n"))?;
+    host.process
+        .says("settings that changed and take effect at the next start: [handlers] cache_dir", 1)
+        .await?;
+    assert_eq!(host.process.said("they are in force"), forced + 1, "the thresholds of before are back");
     host.ends_well().await
 }

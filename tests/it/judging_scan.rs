@@ -365,6 +365,7 @@ impl Handlers for Bare {
                 standing: Standing::Active,
                 digest: "none".to_owned(),
                 database_role: None,
+                capture: salvage_core::capture::CapturePolicy::default(),
             })
             .collect()
     }

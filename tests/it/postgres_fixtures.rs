@@ -146,6 +146,7 @@ pub(crate) fn domains() -> Vec<LoadedDomain> {
         standing: Standing::Active,
         digest: "digest".into(),
         database_role: None,
+        capture: salvage_core::capture::CapturePolicy::default(),
     };
     vec![
         domain("slides", vec![generation()]),

@@ -122,7 +122,7 @@ async fn an_entry_that_is_overwritten_while_its_code_runs_harms_nobody() {
     let folder = Folder::of(&[("hostile.wasm", hostile())]);
     let load = || async {
         let runtime = Runtime::start_with(Some(caches.0.path())).expect("an engine");
-        let terms = Terms { mode: GrantsMode::Declared, limits: patient(), ..folder.terms() };
+        let terms = Terms { mode: GrantsMode::Declared, ..folder.terms() }.within(patient());
         Registry::load(&runtime, terms).await
     };
     load().await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use salvage::ports::{Answer, HandlerFault, Handlers, Input, JobInputs, Question};
-use salvage::wasm::{Limits, LoadReport, Registry, Runtime, Terms};
+use salvage::wasm::{Limits, LoadReport, Own, Registry, Runtime, Terms};
 use salvage_core::candidate::{Candidate, LiveStatus, RowToken};
 use salvage_core::decision::Decision;
 use salvage_core::grants::{Grants, GrantsMode};
@@ -133,7 +133,9 @@ impl Folder {
         mode: GrantsMode,
         grants: &BTreeMap<String, Grants>,
     ) -> Registry {
-        let terms = Terms { mode, grants: grants.clone(), limits: *limits, ..self.terms() };
+        let own = |grants: &Grants| Own { grants: Some(grants.clone()), limits: *limits, ..Own::default() };
+        let named = grants.iter().map(|(domain, grants)| (domain.clone(), own(grants))).collect();
+        let terms = Terms { mode, named, ..self.terms() }.within(*limits);
         Registry::load(&runtime(), terms).await
     }
 

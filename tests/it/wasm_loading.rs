@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use insta::assert_snapshot;
 use salvage::ports::{HandlerFault, Handlers};
-use salvage::wasm::{Limits, LoadFault, LoadState, Registry, Terms, check_file};
+use salvage::wasm::{Limits, LoadFault, LoadState, Registry, Terms, check_placed};
 use salvage_core::grants::{Grants, GrantsMode};
 use salvage_core::source::Standing;
 use serde_json::{Value, json};
@@ -263,7 +263,10 @@ async fn a_checked_file_tells_what_it_declares_and_imports() {
     let check = |file: &str| {
         let path = folder.path().join(file);
         let runtime = runtime.clone();
-        async move { check_file(&runtime, &path, &Limits::default()).await }
+        async move {
+            let placed = check_placed(&runtime, &path, Terms::of("/no/such/folder".into())).await;
+            placed.map(|placed| placed.checked)
+        }
     };
     let checked = check("a.wasm").await.expect("a sound handler");
     assert_eq!(checked.manifest.domain, "hostile");

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use insta::assert_snapshot;
 use salvage::ports::{HandlerFault, Handlers};
-use salvage::wasm::{LOOKS_PER_READING, Live, Loader, Look, Registry, STILL, Terms};
+use salvage::wasm::{LOOKS_PER_READING, Limits, Live, Loader, Look, Own, Registry, STILL, Terms};
+use salvage_core::capture::CapturePolicy;
 use salvage_core::decision::Decision;
 use salvage_core::grants::{Grants, GrantsMode};
+use salvage_core::manifest::HandlerManifest;
 use serde_json::{Value, json};
 
 use crate::wasm_fixtures::*;
@@ -31,7 +33,7 @@ impl Place {
 
     async fn under(files: &[(&str, Vec<u8>)], settings: impl FnOnce(Terms) -> Terms) -> Self {
         let folder = Folder::of(files);
-        let terms = settings(Terms { limits: patient(), ..folder.terms() });
+        let terms = settings(folder.terms().within(patient()));
         let mut loader = Loader::start(&runtime(), terms).await;
         let live = Live::new(loader.settle());
         loader.confirm();
@@ -233,7 +235,10 @@ fn grants(tables: &[&str]) -> Grants {
 #[tokio::test]
 async fn a_new_build_that_wants_more_than_is_granted_leaves_its_place_to_the_old_one() {
     let listed = |tables: &'static [&'static str]| {
-        move |terms: Terms| Terms { grants: [("jobs".to_owned(), grants(tables))].into(), ..terms }
+        move |terms: Terms| {
+            let own = Own { grants: Some(grants(tables)), ..terms.general.clone() };
+            Terms { named: [("jobs".to_owned(), own)].into(), ..terms }
+        }
     };
     let mut place = Place::under(&[("a.wasm", build("first"))], listed(&["\"Job\""])).await;
     let mut greedy = named("greedy");
@@ -246,14 +251,14 @@ async fn a_new_build_that_wants_more_than_is_granted_leaves_its_place_to_the_old
     tables = ['users']
     "#);
     // The line is added: the new build takes over without the file being touched.
-    let terms = listed(&["\"Job\"", "users"])(Terms { limits: patient(), ..place.folder.terms() });
+    let terms = listed(&["\"Job\"", "users"])(place.folder.terms().within(patient()));
     place.loader.change(terms).await;
     place.offer();
     assert_eq!(place.about(), ["first"], "between passes only");
     place.live.between_passes().await;
     assert_eq!((place.about(), place.line()), (vec!["greedy".to_owned()], "a.wasm active".to_owned()));
     // What is taken away is taken away from what serves, too.
-    place.loader.change(listed(&["others"])(Terms { limits: patient(), ..place.folder.terms() })).await;
+    place.loader.change(listed(&["others"])(place.folder.terms().within(patient()))).await;
     place.offer();
     place.live.between_passes().await;
     assert!(place.about().is_empty() && place.line().starts_with("a.wasm refused: "), "{}", place.line());
@@ -286,8 +291,10 @@ async fn a_pin_lets_only_the_build_serve_that_it_names() {
     };
     let (first, second) = (build("first"), build("second"));
     let pinned = digest(&first);
-    let pins = || [("jobs".to_owned(), digest(&first))].into();
-    let settings = |terms| Terms { mode: GrantsMode::Declared, pins: pins(), ..terms };
+    let settings = |terms: Terms| {
+        let own = Own { pin: Some(digest(&first)), ..terms.general.clone() };
+        Terms { mode: GrantsMode::Declared, named: [("jobs".to_owned(), own)].into(), ..terms }
+    };
     let mut place = Place::under(&[("a.wasm", first.clone())], settings).await;
     place.write("a.wasm", &second);
     place.takes_over().await;
@@ -358,17 +365,58 @@ async fn a_build_that_the_database_does_not_fit_is_offered_again_from_time_to_ti
     assert_eq!((place.about(), place.line()), (vec!["third".to_owned()], "a.wasm active".to_owned()));
 }
 
+/// Goal: no setting of a handler is forgotten while its file stays as it is. Method: each is changed for itself, and what a
+/// pass would see of the handler is another.
+#[tokio::test]
+async fn every_setting_of_a_handler_is_in_force_from_the_next_pass_on() {
+    let granted = Own { grants: Some(grants(&["\"Job\""])), limits: patient(), ..Own::default() };
+    let listed = |own: Own| move |terms: Terms| Terms { named: [("jobs".to_owned(), own)].into(), ..terms };
+    let mut place = Place::under(&[("a.wasm", build("first"))], listed(granted.clone())).await;
+    let seen = async |place: &mut Place| {
+        place.live.between_passes().await;
+        let domains = place.live.now().domains();
+        let asked = if domains.is_empty() { None } else { Some(place.ask("grow:5000000").await) };
+        (format!("{domains:?}"), asked, place.line())
+    };
+    // A setting that is added to it is added here.
+    let Own { grants: _, pin: _, role: _, limits, capture: _ } = granted.clone();
+    let without = seen(&mut place).await;
+    for own in [
+        Own { grants: None, ..granted.clone() },
+        Own { pin: Some("0".repeat(64)), ..granted.clone() },
+        Own { role: Some("salvage_jobs".to_owned()), ..granted.clone() },
+        Own { limits: Limits { memory: 4 << 20, ..limits }, ..granted.clone() },
+        Own { capture: CapturePolicy { is_kept: true, ..CapturePolicy::default() }, ..granted.clone() },
+    ] {
+        let told = format!("{own:?}");
+        for (own, is_as_before) in [(own, false), (granted.clone(), true)] {
+            place.loader.change(listed(own)(place.folder.terms().within(patient()))).await;
+            place.offer();
+            assert_eq!(seen(&mut place).await == without, is_as_before, "{told}");
+        }
+    }
+    // Thresholds are the manifest's.
+    let adjust = |mut manifest: HandlerManifest| {
+        manifest.sources[0].job_types[0].stale_after_queued = Some(Duration::from_secs(1));
+        Ok(manifest)
+    };
+    let terms = listed(granted)(place.folder.terms().within(patient()));
+    place.loader.change(Terms { adjust: Box::new(adjust), ..terms }).await;
+    place.offer();
+    assert_ne!(seen(&mut place).await, without);
+}
+
 /// Widest limits are those under which a file is tried; what they refused is tried again under wider ones.
 #[tokio::test]
 async fn wider_limits_try_again_what_the_old_ones_refused() {
     let large = with_further_memory(build("large"), 127);
     let small = |terms: Terms| {
-        let limits = salvage::wasm::Limits { memory: 4 << 20, ..patient() };
-        Terms { mode: GrantsMode::Declared, limits, ..terms }
+        let limits = Limits { memory: 4 << 20, ..patient() };
+        Terms { mode: GrantsMode::Declared, ..terms }.within(limits)
     };
     let mut place = Place::under(&[("a.wasm", large)], small).await;
     assert!(place.line().contains("memory: wanted "), "{}", place.line());
-    let terms = Terms { mode: GrantsMode::Declared, limits: patient(), ..place.folder.terms() };
+    let terms = Terms { mode: GrantsMode::Declared, ..place.folder.terms() }.within(patient());
     place.loader.change(terms).await;
     place.offer();
     assert_eq!(place.line(), "a.wasm active");

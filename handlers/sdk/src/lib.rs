@@ -45,6 +45,8 @@
 pub mod cases;
 mod decision;
 mod error;
+#[cfg(not(target_family = "wasm"))]
+mod host_rules;
 mod inputs;
 mod job;
 pub mod log;

@@ -1,6 +1,7 @@
 //! BullMQ's options for a job that is put back.
 //!
-//! Only what the host accepts can be said here: delay, parent, repetition and the entry's id are the host's business.
+//! Only what the host accepts can be said here: delay, parent, repetition and the entry's id are the host's business, and
+//! there is no value that a worker of BullMQ 4 to 6 would fail on.
 
 use serde::{Serialize, Serializer};
 
@@ -29,9 +30,9 @@ pub struct Options {
 #[serde(tag = "type", content = "delay", rename_all = "lowercase")]
 pub enum Backoff {
     /// Always this many milliseconds.
-    Fixed(u64),
+    Fixed(u32),
     /// This many milliseconds after the first attempt, twice as long after each further one.
-    Exponential(u64),
+    Exponential(u32),
 }
 
 /// What BullMQ keeps of a finished job.
@@ -44,8 +45,18 @@ pub enum Retention {
     /// The newest entries stay, up to this many.
     KeepNewest(u32),
     /// Entries stay for this many seconds.
-    KeepSeconds(u64),
+    KeepSeconds(u32),
+    /// The newest entries stay, up to this many, and none of them longer than this.
+    KeepNewestForSeconds {
+        /// Most entries.
+        newest: u32,
+        /// Their greatest age.
+        seconds: u32,
+    },
 }
+
+/// The least urgent priority that every BullMQ takes.
+const PRIORITY_MAX: u32 = 2_097_151;
 
 impl Options {
     /// No option set.
@@ -73,9 +84,11 @@ impl Options {
         Options { backoff: Some(backoff), ..self }
     }
 
-    /// 1 is the most urgent, 2,097,152 the least; 0 means none, which goes before all of them.
+    /// 1 is the most urgent, 2,097,151 the least, for which everything beyond it stands; 0 means none, which goes before
+    /// all of them.
     #[must_use]
     pub const fn priority(self, priority: u32) -> Self {
+        let priority = if priority > PRIORITY_MAX { PRIORITY_MAX } else { priority };
         Options { priority: Some(priority), ..self }
     }
 
@@ -116,6 +129,12 @@ impl Serialize for Retention {
                 map.serialize_entry("age", age)?;
                 map.end()
             }
+            Retention::KeepNewestForSeconds { newest, seconds } => {
+                let mut map = serializer.serialize_map(Some(2))?;
+                map.serialize_entry("count", newest)?;
+                map.serialize_entry("age", seconds)?;
+                map.end()
+            }
         }
     }
 }
@@ -147,6 +166,27 @@ mod tests {
                 "keepLogs": 50,
             })
         );
+    }
+
+    #[cfg(not(target_family = "wasm"))]
+    #[test]
+    fn there_is_no_value_that_the_host_refuses() {
+        let most = u32::MAX;
+        for retention in [
+            Retention::KeepAll,
+            Retention::RemoveAtOnce,
+            Retention::KeepNewest(most),
+            Retention::KeepSeconds(most),
+            Retention::KeepNewestForSeconds { newest: most, seconds: most },
+        ] {
+            for backoff in [Backoff::Fixed(most), Backoff::Exponential(most), Backoff::Fixed(0)] {
+                let options = Options::new().attempts(most).backoff(backoff).priority(most);
+                let options = options.remove_on_complete(retention).remove_on_fail(retention);
+                let options = options.stack_trace_limit(most).keep_logs(most);
+                let options = serde_json::to_value(options).unwrap();
+                assert_eq!(crate::host_rules::option_faults(options.as_object().unwrap()), [""; 0]);
+            }
+        }
     }
 
     #[test]

@@ -3,21 +3,12 @@
 //! Only where the operator said so: a question holds the rows that a decision was made on. Columns that are named are replaced
 //! before anything leaves the process.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
 use crate::grants::plain;
 use crate::manifest::{HandlerManifest, Source};
-
-/// `[ledger] capture_inputs`, and what each `[handler.NAME]` says of it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Captures {
-    /// Of handlers that say nothing of their own.
-    pub by_default: bool,
-    /// By domain.
-    pub handlers: BTreeMap<String, Capture>,
-}
 
 /// What one handler's settings say.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,24 +22,33 @@ pub struct Capture {
 /// What stands for a text that is not kept.
 pub const REDACTED: &str = "redacted";
 
+/// What is kept of a handler's questions, and what of them is never kept or shown.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CapturePolicy {
+    /// Whether the questions are kept at all.
+    pub is_kept: bool,
+    /// What is taken out of them; of payloads, which may repeat it, nothing is shown.
+    pub redaction: Redaction,
+}
+
+impl CapturePolicy {
+    /// What is taken out of the questions; `None` if they are not kept.
+    #[must_use]
+    pub fn kept(&self) -> Option<&Redaction> {
+        self.is_kept.then_some(&self.redaction)
+    }
+}
+
 /// The columns of one handler that are not kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Redaction(BTreeSet<String>);
 
-impl Captures {
-    /// What to take out of a handler's questions; `None` if they are not kept at all.
+impl Capture {
+    /// What that means. `by_default`: whether questions are kept where the handler's settings do not say.
     #[must_use]
-    pub fn of(&self, domain: &str) -> Option<Redaction> {
-        let own = self.handlers.get(domain);
-        let is_kept = own.and_then(|own| own.inputs).unwrap_or(self.by_default);
-        let columns = own.map(|own| own.redact.iter().map(|column| plain(column)).collect());
-        is_kept.then(|| Redaction(columns.unwrap_or_default()))
-    }
-
-    /// Whether columns of a handler's questions are not to be kept or shown, whether or not the questions are kept.
-    #[must_use]
-    pub fn redacts(&self, domain: &str) -> bool {
-        self.handlers.get(domain).is_some_and(|own| !own.redact.is_empty())
+    pub fn policy(&self, by_default: bool) -> CapturePolicy {
+        let redaction = Redaction(self.redact.iter().map(|column| plain(column)).collect());
+        CapturePolicy { is_kept: self.inputs.unwrap_or(by_default), redaction }
     }
 }
 
@@ -110,25 +110,21 @@ mod tests {
     use crate::fixtures;
     use crate::source::IdKind;
 
-    fn captures(by_default: bool, inputs: Option<bool>) -> Captures {
-        let redact = vec!["\"Video\".title".to_owned()];
-        Captures { by_default, handlers: [("video".to_owned(), Capture { inputs, redact })].into() }
-    }
-
     #[test]
     fn nothing_is_kept_unless_somebody_says_so() {
-        assert_eq!(Captures::default().of("video"), None);
-        assert_eq!(captures(false, None).of("video"), None);
-        assert_eq!(captures(true, Some(false)).of("video"), None);
-        assert!(captures(true, None).of("slides").is_some_and(|redaction| redaction.is_empty()));
-        assert!(captures(false, Some(true)).of("video").is_some_and(|redaction| !redaction.is_empty()));
-        assert_eq!(captures(false, Some(true)).of("slides"), None);
-    }
-
-    #[test]
-    fn what_is_redacted_is_so_whether_or_not_questions_are_kept() {
-        assert!(captures(false, None).redacts("video") && captures(true, Some(true)).redacts("video"));
-        assert!(!captures(true, None).redacts("slides"));
+        let kept = |by_default: bool, inputs: Option<bool>| {
+            let redact = vec!["\"Video\".title".to_owned()];
+            Capture { inputs, redact }.policy(by_default)
+        };
+        assert_eq!(Capture::default().policy(false).kept(), None);
+        assert_eq!(Capture::default().policy(true).kept(), Some(&Redaction::default()));
+        for (by_default, inputs) in [(false, None), (true, Some(false))] {
+            assert_eq!(kept(by_default, inputs).kept(), None);
+            assert!(!kept(by_default, inputs).redaction.is_empty(), "what is redacted is never shown");
+        }
+        for (by_default, inputs) in [(true, None), (false, Some(true))] {
+            assert!(kept(by_default, inputs).kept().is_some_and(|redaction| !redaction.is_empty()));
+        }
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! A handler's answer for one orphan, and what the host makes of it.
 //!
 //! The handler proposes, [`rule`] disposes: it refuses what the manifest does not cover, and turns a requeue into a fail
-//! where the job may not be begun again or was already recovered too often.
+//! where the job may not be begun again or was already recovered too often. The rules that a handler's author can hold a
+//! decision against without a host are in [`host_rules`].
 
 use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::candidate::{Candidate, LiveStatus};
+use crate::host_rules;
 use crate::manifest::Source;
 use crate::settings::{PassSettings, human};
 use crate::sighting::Residue;
@@ -37,10 +39,6 @@ pub struct Requeue {
     pub options: String,
 }
 
-/// The options a handler may set; everything else is the host's business.
-pub const OPTION_KEYS: [&str; 7] =
-    ["attempts", "backoff", "priority", "removeOnComplete", "removeOnFail", "stackTraceLimit", "keepLogs"];
-
 /// Longest reason written to a row, in characters; longer ones are cut.
 pub const REASON_CHARS_MAX: usize = 1_000;
 
@@ -67,6 +65,8 @@ pub enum Ruling {
     },
     /// The handler asked for something it may not have.
     Refused {
+        /// What it decided.
+        kind: DecisionKind,
         /// What it asked for, and why not.
         why: String,
     },
@@ -128,21 +128,33 @@ pub fn rule(decision: Decision, of: &Circumstances<'_>, settings: &PassSettings)
         }
     }
     match decision {
-        Decision::Hold(reason) => Ruling::Hold { reason: shorten(&reason) },
-        Decision::Fail(reason) => Ruling::Fail { reason: shorten(&reason) },
+        Decision::Hold(reason) => with_reason(DecisionKind::Hold, &reason, |reason| Ruling::Hold { reason }),
+        Decision::Fail(reason) => with_reason(DecisionKind::Fail, &reason, |reason| Ruling::Fail { reason }),
         Decision::Requeue(requeue) => rule_requeue(requeue, of, settings),
     }
 }
 
+/// A reason is written to the row or shown to the operator, so there is one.
+fn with_reason(kind: DecisionKind, reason: &str, ruling: impl FnOnce(String) -> Ruling) -> Ruling {
+    match host_rules::reason_fault(kind.word(), reason) {
+        Some(why) => Ruling::Refused { kind, why },
+        None => ruling(shorten(reason)),
+    }
+}
+
+const fn refused(why: String) -> Ruling {
+    Ruling::Refused { kind: DecisionKind::Requeue, why }
+}
+
 fn rule_requeue(requeue: Requeue, of: &Circumstances<'_>, settings: &PassSettings) -> Ruling {
     if let Err(why) = check_requeue(&requeue, of) {
-        return Ruling::Refused { why };
+        return refused(why);
     }
     if let Some(input) = of.truncated_input {
         let why = format!(
             "input {input:?} has more rows than its read's limit, so the payload would be incomplete"
         );
-        return Ruling::Refused { why };
+        return refused(why);
     }
     let job_type = &of.candidate.job_type;
     let is_restart_safe = of.source.job_type(job_type).is_some_and(|job_type| job_type.restart_safe);
@@ -176,49 +188,26 @@ fn check_requeue(requeue: &Requeue, of: &Circumstances<'_>) -> Result<(), String
     if requeue.data.len() > DATA_BYTES_MAX {
         return Err(format!("data has {} bytes, more than {DATA_BYTES_MAX}", requeue.data.len()));
     }
-    let data = json_object("data", &requeue.data)?;
-    let id = &of.candidate.token.id;
-    match data.get(&rule.payload_key) {
-        Some(Value::String(text)) if text == id => {}
-        Some(Value::Number(number)) if number.to_string() == *id => {}
-        Some(_) => return Err(format!("data key {:?} does not carry the job's id {id:?}", rule.payload_key)),
-        None => return Err(format!("data has no key {:?}, which must carry the job's id", rule.payload_key)),
+    let data = json("data", &requeue.data)?;
+    if let Some(fault) = host_rules::payload_fault(&data, &rule.payload_key, &of.candidate.token.id) {
+        return Err(fault);
     }
-    let options = json_object("options", &requeue.options)?;
-    match options.keys().find(|key| !OPTION_KEYS.contains(&key.as_str())) {
-        Some(key) => Err(format!("option {key:?} is not allowed; allowed are {}", OPTION_KEYS.join(", "))),
-        None => check_option_forms(&options),
-    }
+    let Value::Object(options) = json("options", &requeue.options)? else {
+        return Err("options is not a JSON object".to_owned());
+    };
+    let faults = host_rules::option_faults(&options);
+    if faults.is_empty() { Ok(()) } else { Err(faults.join("; ")) }
 }
 
-fn check_option_forms(options: &Map<String, Value>) -> Result<(), String> {
-    for (key, value) in options {
-        let is_sound = match key.as_str() {
-            "attempts" | "stackTraceLimit" | "keepLogs" => {
-                value.as_u64().is_some_and(|count| count <= 1_000_000)
-            }
-            // BullMQ's own upper limit of a priority.
-            "priority" => value.as_u64().is_some_and(|priority| priority <= 2_097_152),
-            "backoff" => value.as_u64().is_some() || value.is_object(),
-            _ => value.is_boolean() || value.as_i64().is_some() || value.is_object(),
-        };
-        if !is_sound {
-            return Err(format!("option {key:?} has a value that BullMQ does not take"));
-        }
-    }
-    Ok(())
+fn json(what: &str, text: &str) -> Result<Value, String> {
+    // The parser's message may quote the text, and a payload is never logged.
+    let odd = |error: serde_json::Error| {
+        format!("{what} is not JSON (line {}, column {})", error.line(), error.column())
+    };
+    serde_json::from_str(text).map_err(odd)
 }
 
-fn json_object(what: &str, text: &str) -> Result<Map<String, Value>, String> {
-    match serde_json::from_str(text) {
-        Ok(Value::Object(object)) => Ok(object),
-        Ok(_) => Err(format!("{what} is not a JSON object")),
-        // The parser's message may quote the text, and a payload is never logged.
-        Err(error) => Err(format!("{what} is not JSON (line {}, column {})", error.line(), error.column())),
-    }
-}
-
-/// A reason fit for a row: no NUL, which PostgreSQL's text cannot hold, and no longer than [`REASON_CHARS_MAX`].
+/// A text of a handler fit for a row: on one line, without control characters, and no longer than [`REASON_CHARS_MAX`].
 #[must_use]
 pub fn shorten(reason: &str) -> String {
     shorten_to(reason, REASON_CHARS_MAX)
@@ -227,12 +216,12 @@ pub fn shorten(reason: &str) -> String {
 /// The same with a limit of one's own, in characters.
 #[must_use]
 pub fn shorten_to(reason: &str, chars_max: usize) -> String {
-    let mut chars = reason.chars().filter(|c| *c != '\0');
-    let mut short: String = chars.by_ref().take(chars_max).collect();
-    if chars.next().is_some() {
-        short.push('…');
+    let mut clean = host_rules::clean(reason);
+    if let Some((cut, _)) = clean.char_indices().nth(chars_max) {
+        clean.truncate(clean[..cut].trim_end().len());
+        clean.push('…');
     }
-    short
+    clean
 }
 
 #[cfg(test)]
@@ -289,7 +278,7 @@ mod tests {
 
     fn check_refused(requeue: Requeue, named: &str) {
         match ruled(Decision::Requeue(requeue), &Case::default()) {
-            Ruling::Refused { why } => assert!(why.contains(named), "{why:?} does not name {named:?}"),
+            Ruling::Refused { why, .. } => assert!(why.contains(named), "{why:?} does not name {named:?}"),
             other => panic!("expected a refusal that names {named:?}, found {other:?}"),
         }
     }
@@ -316,7 +305,7 @@ mod tests {
     #[test]
     fn a_payload_is_not_quoted_in_a_refusal() {
         let broken = Requeue { data: "{\"secret\": hunter2".into(), ..requeue() };
-        let Ruling::Refused { why } = ruled(Decision::Requeue(broken), &Case::default()) else {
+        let Ruling::Refused { why, .. } = ruled(Decision::Requeue(broken), &Case::default()) else {
             panic!("broken JSON must be refused")
         };
         assert!(!why.contains("hunter2") && !why.contains("secret"), "{why}");
@@ -355,8 +344,29 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_loses_its_nuls_and_its_length() {
-        assert_eq!(shorten("a\0b"), "ab");
-        assert_eq!(shorten(&"x".repeat(REASON_CHARS_MAX + 1)).chars().count(), REASON_CHARS_MAX + 1);
+    fn a_decision_without_a_reason_is_refused_as_what_it_is() {
+        for (decision, kind) in [
+            (Decision::Fail("\u{202e} \n".into()), DecisionKind::Fail),
+            (Decision::Hold(String::new()), DecisionKind::Hold),
+        ] {
+            match ruled(decision, &Case::default()) {
+                Ruling::Refused { kind: found, why } => {
+                    assert_eq!(found, kind);
+                    assert!(why.contains("has no reason"), "{why}");
+                }
+                other => panic!("expected a refusal, found {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_reason_loses_its_control_characters_and_its_length() {
+        assert_eq!(shorten("a\0b\u{1b}[2J"), "ab[2J");
+        assert_eq!(shorten(&"é".repeat(REASON_CHARS_MAX)), "é".repeat(REASON_CHARS_MAX));
+        assert_eq!(shorten(&"é".repeat(500_000)), format!("{}…", "é".repeat(REASON_CHARS_MAX)));
+        assert_eq!(shorten_to("ab cd", 3), "ab…");
+        let long = Decision::Fail("x\u{1b}".repeat(500_000));
+        let Ruling::Fail { reason } = ruled(long, &Case::default()) else { panic!("it has a reason") };
+        assert_eq!(reason.chars().count(), REASON_CHARS_MAX + 1);
     }
 }

@@ -101,7 +101,9 @@ impl fmt::Display for Break {
             ),
             Self::IdFell { from, to: Some(to) } => write!(f, "the queue's `id` fell from {from} to {to}"),
             Self::IdFell { from, to: None } => write!(f, "the queue's `id` was {from} and is gone"),
-            Self::Evicted { keys } => write!(f, "Redis evicted {keys} keys under an allkeys policy; use noeviction"),
+            Self::Evicted { keys } => {
+                write!(f, "Redis evicted {keys} keys, and jobs may be among them; set maxmemory-policy noeviction")
+            }
         }
     }
 }
@@ -123,16 +125,22 @@ pub fn follow(memory: Option<&QueueMemory>, reading: &QueueReading, server: &Ser
         None => Continuity::Broken(Break::NonceMissing),
         // The queue held no nonce when it was looked at, so this one may have been written elsewhere: into whatever answered
         // a moment later. Where another server answers now, it is met for the first time.
-        Some(_) if memory.nonce.is_none() && memory.run_id != server.run_id => Continuity::FirstContact,
+        Some(_) if memory.nonce.is_none() && !is_same_run(memory, server) => Continuity::FirstContact,
         Some(nonce) if known.iter().any(|known| known.as_ref() == Some(nonce)) => Continuity::Continues,
         Some(_) => Continuity::Broken(Break::NonceForeign),
     }
 }
 
+/// Of a server that does not tell its run nobody knows.
+fn is_same_run(memory: &QueueMemory, server: &Server) -> bool {
+    memory.run_id == server.run_id && !server.run_id.is_empty()
+}
+
 fn evicted(memory: &QueueMemory, server: &Server) -> Option<u64> {
-    let before = if memory.run_id == server.run_id { memory.evicted_keys } else { 0 };
-    let keys = server.evicted_keys.saturating_sub(before);
-    (keys > 0 && server.maxmemory_policy.starts_with("allkeys-")).then_some(keys)
+    // A count that fell began anew, also where no run is told.
+    let is_counted_on = memory.run_id == server.run_id && memory.evicted_keys <= server.evicted_keys;
+    let keys = server.evicted_keys - if is_counted_on { memory.evicted_keys } else { 0 };
+    (keys > 0 && server.may_evict_jobs()).then_some(keys)
 }
 
 /// The memory after a snapshot. `nonce_next` is the nonce about to be written; `now` is the database's clock, read after
@@ -258,6 +266,7 @@ pub fn settled_since<'m>(queues: impl Iterator<Item = &'m QueueMemory>) -> Times
 mod tests {
     use super::*;
     use crate::fixtures::server;
+    use crate::snapshot::UNTOLD;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).expect("a time in range")
@@ -323,11 +332,32 @@ mod tests {
     }
 
     #[test]
-    fn evictions_break_it_only_under_allkeys() {
+    fn evictions_break_it_unless_jobs_are_never_evicted() {
         let evicting = |policy: &str| Server { evicted_keys: 3, maxmemory_policy: policy.into(), ..server() };
         let follow = |policy| follow(Some(&memory()), &reading(Some("b"), Some(6)), &evicting(policy));
         assert_eq!(follow("allkeys-lru"), Continuity::Broken(Break::Evicted { keys: 3 }));
         assert_eq!(follow("volatile-lru"), Continuity::Continues);
+        assert_eq!(follow("noeviction"), Continuity::Continues);
+        assert_eq!(follow(UNTOLD), Continuity::Broken(Break::Evicted { keys: 3 }));
+    }
+
+    #[test]
+    fn a_server_that_does_not_tell_its_run_is_followed_by_its_nonce_and_its_count() {
+        let untold = |evicted_keys| Server {
+            run_id: String::new(),
+            evicted_keys,
+            maxmemory_policy: UNTOLD.into(),
+            ..server()
+        };
+        let seen = QueueMemory { run_id: String::new(), evicted_keys: 3, ..memory() };
+        let follow = |memory: &QueueMemory, evicted| {
+            follow(Some(memory), &reading(Some("b"), Some(6)), &untold(evicted))
+        };
+        assert_eq!(follow(&seen, 3), Continuity::Continues);
+        assert_eq!(follow(&seen, 5), Continuity::Broken(Break::Evicted { keys: 2 }));
+        assert_eq!(follow(&seen, 1), Continuity::Broken(Break::Evicted { keys: 1 }), "it counts anew");
+        let unmarked = QueueMemory { nonce: None, nonce_next: Some("b".into()), ..seen };
+        assert_eq!(follow(&unmarked, 3), Continuity::FirstContact, "it may be another one");
     }
 
     #[test]

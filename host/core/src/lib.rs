@@ -24,6 +24,9 @@ pub mod epoch;
 #[cfg(test)]
 mod fixtures;
 pub mod grants;
+// Of the handlers' SDK, which holds its cases against the same rules.
+#[path = "../../../handlers/sdk/src/host_rules.rs"]
+mod host_rules;
 #[cfg(test)]
 mod interleaving;
 mod json;

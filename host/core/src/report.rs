@@ -324,7 +324,7 @@ mod tests {
             why: why.map(str::to_owned),
             queues_in_doubt: vec![QueueInDoubt { queue: "q".into(), why: "gone".into() }],
         };
-        Report { pass, sources: vec![], jobs: vec![] }
+        Report { pass, sources: vec![], jobs: vec![], queues: vec![] }
     }
 
     #[test]

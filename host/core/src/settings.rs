@@ -3,7 +3,6 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::capture::Captures;
 use crate::lease::ScopeKind;
 
 /// `[pass]` and `[lease]` of the configuration.
@@ -29,8 +28,6 @@ pub struct PassSettings {
     pub queue_depth_max: Option<u32>,
     /// The lease's time to live.
     pub lease_ttl: Duration,
-    /// Which questions to handlers are kept.
-    pub captures: Captures,
     /// What one lease covers.
     pub lease_scope: ScopeKind,
 }
@@ -50,7 +47,6 @@ impl Default for PassSettings {
             // Off: whatever else lives in its queues, an orphan is put back.
             queue_depth_max: None,
             lease_ttl: Duration::from_secs(600),
-            captures: Captures::default(),
             lease_scope: ScopeKind::Global,
         }
     }

@@ -267,7 +267,7 @@ pub enum QueueFailure {
     )]
     Busy,
     /// A replica: it may be unsynchronised and answer empty.
-    #[error("the node's role is {role:?}, not master: point [redis] url at the master")]
+    #[error("the node's role is {role:?}, not master: {}", role_advice(.role))]
     NotMaster {
         /// What it says it is.
         role: String,
@@ -342,6 +342,14 @@ pub enum QueueFailure {
         /// The rest.
         detail: String,
     },
+    /// A server that is not quite Redis does not tell what a proof would rest on.
+    #[error("INFO of this server does not tell {what}: {why}; nothing can be judged by it")]
+    Untold {
+        /// The line, or lines of which one would do.
+        what: &'static str,
+        /// What could be otherwise then.
+        why: &'static str,
+    },
     /// A reply of a form that cannot be.
     #[error("Redis sent an unexpected reply to {command}: {found}")]
     UnexpectedReply {
@@ -350,6 +358,18 @@ pub enum QueueFailure {
         /// What came, without payload.
         found: String,
     },
+}
+
+fn role_advice(role: &str) -> &'static str {
+    match role {
+        // KeyDB with several masters that replicate to each other.
+        "active-replica" => {
+            "a job that was added at another of the active replicas may not be here yet, so no absence is proven here; it \
+             takes a server that has all writes (active-replica no)"
+        }
+        "sentinel" => "it is a Sentinel: set [redis] mode = \"sentinel\", nodes and master_name",
+        _ => "point [redis] url at the master",
+    }
 }
 
 fn cluster_advice(code: &str) -> &'static str {

@@ -88,14 +88,25 @@ pub struct Server {
     pub role: String,
     /// Still loading its data.
     pub loading: bool,
-    /// Changes with every start of the process.
+    /// Changes with every start of the process; empty if it does not tell.
     pub run_id: String,
-    /// Changes with every failover.
+    /// Changes with every failover; empty if it does not tell.
     pub replid: String,
     /// Keys evicted for memory since the process started.
     pub evicted_keys: u64,
-    /// E.g. `noeviction`.
+    /// E.g. `noeviction`, or [`UNTOLD`].
     pub maxmemory_policy: String,
+}
+
+/// Stands for what a server does not tell of itself, such as its policy.
+pub const UNTOLD: &str = "untold";
+
+impl Server {
+    /// Whether it may evict what has no time to live, as BullMQ's entries have none. One that does not tell may.
+    #[must_use]
+    pub fn may_evict_jobs(&self) -> bool {
+        self.maxmemory_policy != "noeviction" && !self.maxmemory_policy.starts_with("volatile-")
+    }
 }
 
 /// What one queue held.

@@ -18,6 +18,7 @@ mod cases;
 pub mod check;
 pub mod diff;
 mod imports;
+mod manifests;
 pub mod new;
 mod rehearse;
 pub mod replay;

@@ -10,6 +10,7 @@ use crate::cli::Exit;
 use crate::ports::StoreFailure;
 
 pub mod accept;
+pub mod captures;
 pub mod doctor;
 pub mod explain;
 pub mod handler;

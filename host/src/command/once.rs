@@ -51,8 +51,12 @@ pub async fn once<O: Outside>(
     let asked = show.part.source.as_deref();
     let source = asked.map(|asked| serving(asked, outside)).transpose()?;
     let passes = pass::run_each(outside, settings, mode, stop).await;
-    let mut printed =
-        Printed { source, payloads: Payloads::of(settings, show.payload), show, is_first: true };
+    let mut printed = Printed {
+        source,
+        payloads: Payloads::of(&outside.handlers().domains(), show.payload),
+        show,
+        is_first: true,
+    };
     let (mut reports, mut failed) = (Vec::new(), None);
     for (scope, ended) in passes {
         match ended {
@@ -108,7 +112,7 @@ fn exit(report: &Report) -> Exit {
 struct Printed<'a> {
     /// The only one to be shown.
     source: Option<SourceName>,
-    payloads: Payloads<'a>,
+    payloads: Payloads,
     show: &'a Show,
     is_first: bool,
 }

@@ -1,10 +1,13 @@
 //! The payload of a job that is put back, for who asks to see it, and nowhere else: not in the log, not in the ledger.
 
+use std::collections::BTreeSet;
+
 use salvage_core::decision::Requeue;
 use salvage_core::report::JobReport;
-use salvage_core::settings::PassSettings;
 use salvage_core::text::{name, shown};
 use serde_json::{Value, json};
+
+use crate::ports::LoadedDomain;
 
 /// Most characters of a payload in text; `--json` has it whole.
 const PAYLOAD_CHARS_MAX: usize = 4_000;
@@ -13,20 +16,22 @@ const PAYLOAD_CHARS_MAX: usize = 4_000;
 pub(super) const INDENT: &str = "    ";
 
 /// Which payloads are shown.
-pub(super) struct Payloads<'a> {
-    settings: &'a PassSettings,
+pub(super) struct Payloads {
+    /// Domains of which the operator wants columns neither kept nor shown.
+    redacting: BTreeSet<String>,
     is_asked: bool,
 }
 
-impl<'a> Payloads<'a> {
-    pub(super) const fn of(settings: &'a PassSettings, is_asked: bool) -> Self {
-        Self { settings, is_asked }
+impl Payloads {
+    pub(super) fn of(domains: &[LoadedDomain], is_asked: bool) -> Self {
+        let redacting = domains.iter().filter(|domain| !domain.capture.redaction.is_empty());
+        Self { redacting: redacting.map(|domain| domain.manifest.domain.clone()).collect(), is_asked }
     }
 
     /// Why none of a domain is shown, if so: a payload may repeat what the operator does not want to be kept or seen. The
     /// same rule as for captured questions, of which only the kind of the decision is then kept.
     pub(super) fn hidden(&self, domain: &str) -> Option<String> {
-        self.settings.captures.redacts(domain).then(|| {
+        self.redacting.contains(domain).then(|| {
             format!("not shown: [handler.{domain}] redact leaves columns out, and a payload may repeat them")
         })
     }

@@ -11,7 +11,7 @@
 //! Relative paths are relative to the working directory, not to the file.
 //!
 //! Here are the types; `tree.rs` joins file and environment, `section.rs` reads settings out of that, `read.rs` knows
-//! each setting, `units.rs` reads durations and sizes.
+//! each setting, `database.rs` and `redis_url.rs` what URLs of other drivers say, `units.rs` reads durations and sizes.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -26,10 +26,13 @@ use salvage_core::settings::PassSettings;
 
 use crate::secret::SecretUrl;
 
+mod database;
 mod error;
+mod parameters;
 mod read;
 mod redact;
 mod redis;
+mod redis_url;
 mod section;
 #[cfg(test)]
 mod tests;
@@ -48,14 +51,16 @@ pub struct Config {
     pub database: Database,
     /// `[redis]`
     pub redis: Redis,
-    /// `[pass]`, `[lease] ttl` and `scope`, and what `[ledger]` and `[handler.NAME]` say of captures.
+    /// `[pass]`, and `[lease] ttl` and `scope`.
     pub pass: PassSettings,
     /// `[lease]`
     pub lease: Lease,
-    /// `[handlers]` and every `[handler.NAME]`.
+    /// `[handlers]`, every `[handler.NAME]`, and what `[ledger]` says of their questions.
     pub handlers: Handlers,
     /// `[log]`
     pub log: Log,
+    /// What of the URLs has no effect here, a sentence each, without any value.
+    pub notes: Vec<String>,
 }
 
 /// What is needed to work on handlers without a store.
@@ -69,15 +74,20 @@ pub struct OfflineConfig {
     pub handlers: Handlers,
     /// `[log]`
     pub log: Log,
+    /// What of the URLs has no effect here, a sentence each, without any value.
+    pub notes: Vec<String>,
 }
 
 /// `[database]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Database {
-    /// `postgres://…`
+    /// `postgres://…`, with those parameters that the driver knows.
     pub url: SecretUrl,
-    /// `pooler`: whether each transaction may be on another server connection, as behind `PgBouncer` in that mode.
+    /// `pooler`, or what the URL says of it: whether each transaction may be on another server connection, as behind
+    /// `PgBouncer` in that mode.
     pub is_pooled: bool,
+    /// The schemas in which tables without one are looked for, as SQL has them; `None`: PostgreSQL's own rule.
+    pub search_path: Option<String>,
 }
 
 /// `[redis]`
@@ -138,6 +148,8 @@ pub struct Handlers {
     pub cache_dir: Option<PathBuf>,
     /// Of every handler without limits of its own.
     pub limits: Limits,
+    /// `[ledger] capture_inputs`: of every handler that does not say.
+    pub capture_inputs: bool,
     /// By domain.
     pub named: BTreeMap<String, Handler>,
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use miette::NamedSource;
 use salvage_core::act::STATEMENT_TIMEOUT;
-use salvage_core::capture::{Capture, Captures};
+use salvage_core::capture::Capture;
 use salvage_core::grants::{Grants, GrantsMode};
 use salvage_core::lease::{Budget, ScopeKind};
 use salvage_core::settings::{PassSettings, human};
@@ -20,7 +20,7 @@ use super::section::{
 use super::tree::{self, Draft, Node, Place, Table};
 use super::{
     Config, ConfigError, Database, Fault, Handler, Handlers, Lease, Limits, Log, LogFormat, OfflineConfig,
-    Redis, Thresholds, redis,
+    Redis, Thresholds, database, redis,
 };
 use crate::secret::SecretUrl;
 
@@ -39,13 +39,13 @@ type Environment = Vec<(OsString, OsString)>;
 
 /// All settings; what is missing is `None`.
 struct Settings {
-    database_url: Option<SecretUrl>,
-    is_pooled: bool,
+    database: Option<Database>,
     redis: Option<Redis>,
     pass: PassSettings,
     lease_key: String,
     handlers: Handlers,
     log: Log,
+    notes: Vec<String>,
 }
 
 /// Reads everything, URLs included.
@@ -56,16 +56,17 @@ pub(super) fn config(
     let mut reading = Reading::new(file);
     let settings = reading.settings(environment.into_iter().collect(), true)?;
     // A URL that is missing or wrong has left a fault, so that here both are there.
-    let (Some(database_url), Some(redis)) = (settings.database_url, settings.redis) else {
+    let (Some(database), Some(redis)) = (settings.database, settings.redis) else {
         return Err(reading.faulty());
     };
     Ok(Config {
-        database: Database { url: database_url, is_pooled: settings.is_pooled },
+        database,
         redis,
         pass: settings.pass,
         lease: Lease { key: settings.lease_key },
         handlers: settings.handlers,
         log: settings.log,
+        notes: settings.notes,
     })
 }
 
@@ -77,10 +78,11 @@ pub(super) fn offline(
     let mut reading = Reading::new(file);
     let settings = reading.settings(environment.into_iter().collect(), false)?;
     Ok(OfflineConfig {
-        database: settings.database_url.map(|url| Database { url, is_pooled: settings.is_pooled }),
+        database: settings.database,
         pass: settings.pass,
         handlers: settings.handlers,
         log: settings.log,
+        notes: settings.notes,
     })
 }
 
@@ -161,8 +163,9 @@ fn position(name: &str, text: &str, offset: usize) -> String {
 }
 
 fn settings(mut root: Section<'_>, needs_stores: bool) -> Settings {
-    let (database_url, is_pooled) = database(root.section("database"), needs_stores);
-    let redis = redis::redis(root.section("redis"), needs_stores);
+    let mut notes = Vec::new();
+    let database = database::database(root.section("database"), needs_stores, &mut notes);
+    let redis = redis::redis(root.section("redis"), needs_stores, &mut notes);
     let (pass, settle_at) = pass(root.section("pass"));
     let (lease_key, pass) = lease(root.section("lease"), pass, settle_at);
     let mut handlers = handlers(root.section("handlers"));
@@ -172,43 +175,17 @@ fn settings(mut root: Section<'_>, needs_stores: bool) -> Settings {
     admin.get("listen", |_| Err::<(), _>(not_yet("a listener").with_help("leave it out")));
     admin.close();
     let log = log(root.section("log"));
-    let captures = captures(root.section("ledger"), &handlers);
+    let mut ledger = root.section("ledger");
+    handlers.capture_inputs = ledger.or("capture_inputs", false, flag);
+    ledger.close();
     root.close();
-    let pass = PassSettings { captures, ..pass };
-    Settings { database_url, is_pooled, redis, pass, lease_key, handlers, log }
-}
-
-/// The URL, and whether a transaction pooler is before it.
-fn database(mut section: Section<'_>, is_needed: bool) -> (Option<SecretUrl>, bool) {
-    let is_missing = is_needed && !section.has("url");
-    let url = section.get("url", database_url);
-    let poolers = [("none", false), ("transaction", true)];
-    let is_pooled = section.or("pooler", false, |node| word(node, &poolers, &[]));
-    if is_missing {
-        section
-            .complain(Place::Nowhere, missing_url("DATABASE_URL", "postgres://USER:PASSWORD@HOST/DATABASE"));
-    }
-    section.close();
-    (url, is_pooled)
+    Settings { database, redis, pass, lease_key, handlers, log, notes }
 }
 
 pub(super) fn missing_url(variable: &str, example: &str) -> Complaint {
     Complaint::new("url: missing").with_help(format!(
         "set url = {example:?} in that section of salvage.toml, or the environment variable {variable}"
     ))
-}
-
-fn database_url(node: &Node) -> Result<SecretUrl, Complaint> {
-    let url = url(node, &["postgres", "postgresql"], "postgres://USER:PASSWORD@HOST:5432/DATABASE")?;
-    let parameter = |names: [&str; 2]| names.iter().find_map(|name| url.query(name));
-    let mode = parameter(["sslmode", "ssl-mode"]);
-    let is_checked = matches!(mode.as_deref(), Some("verify-ca" | "verify-full"));
-    if parameter(["sslrootcert", "ssl-root-cert"]).is_some() && !is_checked {
-        // The driver would encrypt and check nobody, where libpq checks.
-        let complaint = Complaint::new("sslrootcert is not looked at unless the server is checked");
-        return Err(complaint.with_help("add sslmode=verify-full, or verify-ca"));
-    }
-    Ok(url)
 }
 
 /// The text is never quoted, not even a wrong type's: any of it may be the password.
@@ -243,7 +220,6 @@ fn pass(mut section: Section<'_>) -> (PassSettings, Place) {
         queue_depth_max: section.get("queue_depth_max", |node| count(node, QUEUE_DEPTH_MAX_MAX)),
         lease_ttl: default.lease_ttl,
         lease_scope: default.lease_scope,
-        captures: default.captures,
     };
     section.close();
     (settings, settle_at)
@@ -290,6 +266,7 @@ fn handlers(mut section: Section<'_>) -> Handlers {
         grants: section.or("grants", GrantsMode::default(), |node| word(node, &modes, &[])),
         cache_dir: section.get("cache_dir", path),
         limits: limits(section.section("limits"), Limits::default()),
+        capture_inputs: false,
         named: BTreeMap::new(),
     };
     section.close();
@@ -349,14 +326,6 @@ fn sha256(node: &Node) -> Result<String, Complaint> {
     }
     let complaint = Complaint::new(format!("expected 64 hexadecimal digits, found {}", quoted(&digest)));
     Err(complaint.with_help("`sha256sum FILE` and `salvage handler check FILE` print them"))
-}
-
-/// `[ledger]`, and what each handler says of captures.
-fn captures(mut section: Section<'_>, handlers: &Handlers) -> Captures {
-    let by_default = section.or("capture_inputs", false, flag);
-    section.close();
-    let own = handlers.named.iter().map(|(name, handler)| (name.clone(), handler.capture.clone()));
-    Captures { by_default, handlers: own.collect() }
 }
 
 fn thresholds(section: &mut Section<'_>) -> Thresholds {

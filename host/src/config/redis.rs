@@ -5,16 +5,13 @@ use std::time::Duration;
 
 use salvage_core::settings::hash_tag;
 
-use super::read::{missing_url, url};
+use super::parameters::Unheeded;
+use super::read::missing_url;
+use super::redis_url::{is_tls, server_url};
 use super::section::{Complaint, Section, duration, text, word};
 use super::tree::{Data, Node, Place};
 use super::{Redis, Servers};
 use crate::secret::SecretUrl;
-
-const SCHEMES: [&str; 4] = ["redis", "rediss", "valkey", "valkeys"];
-
-/// Of a server on this machine.
-const SOCKET_SCHEMES: [&str; 3] = ["unix", "redis+unix", "valkey+unix"];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
@@ -24,12 +21,14 @@ enum Mode {
 }
 
 /// `None` if it is not known which servers; if they are needed, that has left a fault.
-pub(super) fn redis(mut section: Section<'_>, is_needed: bool) -> Option<Redis> {
+pub(super) fn redis(mut section: Section<'_>, is_needed: bool, notes: &mut Vec<String>) -> Option<Redis> {
     let modes = [("single", Mode::Single), ("sentinel", Mode::Sentinel), ("cluster", Mode::Cluster)];
     let mode = section.or("mode", Mode::Single, |node| word(node, &modes, &[]));
     let prefix = prefix(&mut section, mode);
     let timeout = section.or("timeout", Duration::from_secs(5), duration);
-    let servers = servers(&mut section, mode, is_needed);
+    let mut unheeded = Unheeded::default();
+    let servers = servers(&mut section, mode, is_needed, &mut unheeded);
+    notes.extend(unheeded.note("[redis] url"));
     let path = |node: &Node| text(node).map(PathBuf::from);
     let has_tls = servers.as_ref().is_none_or(has_tls);
     let file = |node: &Node| if has_tls { path(node) } else { Err(useless_without_tls()) };
@@ -62,15 +61,20 @@ fn prefix(section: &mut Section<'_>, mode: Mode) -> String {
     })
 }
 
-fn servers(section: &mut Section<'_>, mode: Mode, is_needed: bool) -> Option<Servers> {
+fn servers(
+    section: &mut Section<'_>,
+    mode: Mode,
+    is_needed: bool,
+    unheeded: &mut Unheeded,
+) -> Option<Servers> {
     let (has_url, has_nodes) = (section.has("url"), section.has("nodes"));
-    let url = section.get("url", |node| server_url(node, mode == Mode::Single));
+    let url = section.get("url", |node| server_url(node, mode == Mode::Single, unheeded));
     let nodes = match mode {
         Mode::Single => {
             refuse(section, "nodes", "is for mode \"sentinel\" or \"cluster\"");
             None
         }
-        Mode::Sentinel | Mode::Cluster => section.get("nodes", node_urls),
+        Mode::Sentinel | Mode::Cluster => section.get("nodes", |node| node_urls(node, unheeded)),
     };
     let has_master_name = section.has("master_name");
     let master_name = match mode {
@@ -113,18 +117,7 @@ fn missing_nodes(of: &str, port: &str) -> Complaint {
     Complaint::new("nodes: missing").with_help(help)
 }
 
-fn server_url(node: &Node, may_be_socket: bool) -> Result<SecretUrl, Complaint> {
-    let sockets = if may_be_socket { &SOCKET_SCHEMES[..] } else { &[] };
-    let url = url(node, &[&SCHEMES[..], sockets].concat(), "redis://:PASSWORD@HOST:6379/0")?;
-    if url.expose().contains('#') {
-        // `#insecure` is what some clients take for "check nobody".
-        let complaint = Complaint::new("a URL of Redis has no part after `#`");
-        return Err(complaint.with_help("to trust an authority of your own, set ca"));
-    }
-    Ok(url)
-}
-
-fn node_urls(node: &Node) -> Result<Vec<SecretUrl>, Complaint> {
+fn node_urls(node: &Node, unheeded: &mut Unheeded) -> Result<Vec<SecretUrl>, Complaint> {
     let Data::List(items) = &node.data else {
         return Err(
             Complaint::new("expected an array of URLs").with_help("write it as [\"redis://HOST:PORT\"]")
@@ -133,11 +126,10 @@ fn node_urls(node: &Node) -> Result<Vec<SecretUrl>, Complaint> {
     if items.is_empty() {
         return Err(Complaint::new("names no server"));
     }
-    items.iter().map(|item| server_url(item, false)).collect()
+    items.iter().map(|item| server_url(item, false, unheeded)).collect()
 }
 
 fn has_tls(servers: &Servers) -> bool {
-    let is_tls = |url: &SecretUrl| matches!(url.scheme(), "rediss" | "valkeys");
     match servers {
         Servers::Single { url } => is_tls(url),
         Servers::Sentinel { nodes, url, .. } => url.iter().chain(nodes).any(is_tls),

@@ -6,6 +6,8 @@ use salvage_core::manifest::{JobType, Source, TableMapping};
 
 use super::*;
 
+mod urls;
+
 const URLS: [(&str, &str); 2] =
     [("DATABASE_URL", "postgres://app:hunter2@db/app"), ("REDIS_URL", "redis://:hunter2@cache/0")];
 
@@ -97,8 +99,9 @@ fn the_example_has_every_setting() {
     assert_eq!(handler.limits.run_time, Duration::from_millis(250));
     assert_eq!(handler.limits.memory_bytes, 64 << 20);
     assert_eq!(handler.grants.as_ref().unwrap().queues.len(), 3);
-    let redaction = config.pass.captures.of("video-composition").expect("captured");
-    assert!(!redaction.is_empty() && config.pass.captures.of("slides").is_none());
+    let policy = handler.capture.policy(config.handlers.capture_inputs);
+    let redaction = policy.kept().expect("captured");
+    assert!(!redaction.is_empty() && !config.handlers.capture_inputs);
 }
 
 #[test]

@@ -27,9 +27,9 @@ impl Keeping {
 }
 
 impl<O: Outside> Pass<'_, O> {
-    /// Of a domain, none yet.
-    pub(crate) fn keeping(&self, domain: &str) -> Keeping {
-        let redaction = self.licence.as_ref().and_then(|_| self.settings.captures.of(domain));
+    /// Of a domain whose questions are kept under `redaction`, none yet.
+    pub(crate) fn keeping(&self, redaction: Option<&Redaction>) -> Keeping {
+        let redaction = self.licence.as_ref().and(redaction.cloned());
         Keeping { redaction, captured: Vec::new() }
     }
 

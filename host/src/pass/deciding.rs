@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use salvage_core::capture::Redaction;
 use salvage_core::decision::{self, Circumstances, DecisionKind, Ruling};
 use salvage_core::outcome::Outcome;
 use salvage_core::sighting::Sighting;
@@ -19,6 +20,17 @@ use crate::ports::{
 /// After so many timeouts of one domain in one pass it is not asked again: each costs its whole time limit, and the
 /// lease runs.
 const TIMEOUTS_MAX: u32 = 10;
+
+/// What the questions about one source's orphans have in common.
+struct Asking<'a> {
+    source: &'a ResolvedSource,
+    /// The database's clock when the rows were listed.
+    now: Timestamp,
+    /// Redis's clock at the snapshot.
+    redis_now_ms: u64,
+    /// What is taken out of questions that are kept.
+    capture: Option<&'a Redaction>,
+}
 
 impl<O: Outside> Pass<'_, O> {
     /// Decides every orphan, source by source, a page of inputs at a time.
@@ -41,8 +53,14 @@ impl<O: Outside> Pass<'_, O> {
                 continue;
             }
             let timeouts = timeouts.entry(source.name.domain.clone()).or_default();
+            let asking = Asking {
+                source,
+                now: gathered.now,
+                redis_now_ms: self.now_of_redis(look),
+                capture: gathered.captures.get(&source.name.domain),
+            };
             for page in orphans.chunks_mut(self.settings.page_size as usize) {
-                match self.decide_page(source, gathered.now, self.now_of_redis(look), page, timeouts).await {
+                match self.decide_page(&asking, page, timeouts).await {
                     Err(failure) if failure.is_local() => {
                         tracing::error!(source = %source.name, %failure, "inputs could not be read; these orphans wait");
                         for case in page {
@@ -58,19 +76,18 @@ impl<O: Outside> Pass<'_, O> {
 
     async fn decide_page(
         &self,
-        source: &ResolvedSource,
-        now: Timestamp,
-        redis_now_ms: u64,
+        asking: &Asking<'_>,
         page: &mut [&mut Case],
         timeouts: &mut u32,
     ) -> Result<(), StoreFailure> {
+        let &Asking { source, now, redis_now_ms, capture } = asking;
         let jobs: Vec<(SourceName, String)> =
             page.iter().map(|case| (source.name.clone(), case.candidate.token.id.clone())).collect();
         let since = now.checked_sub(self.settings.recoveries_window).unwrap_or(Timestamp::MIN);
         let recoveries = self.outside.ledger().recoveries(&jobs, since).await?;
         let tokens: Vec<_> = page.iter().map(|case| &case.candidate.token).collect();
         let inputs = self.outside.jobs().inputs(source, &tokens).await?;
-        let mut keeping = self.keeping(&source.name.domain);
+        let mut keeping = self.keeping(capture);
         for ((case, inputs), recoveries) in page.iter_mut().zip(inputs).zip(recoveries) {
             let Some(inputs) = inputs else {
                 case.decision = undecided("the row changed before its inputs were read".to_owned(), false);
@@ -145,9 +162,9 @@ fn note(case: &mut Case, ruling: Ruling) {
         Ruling::Requeue(_) => (DecisionKind::Requeue, None),
         Ruling::Fail { reason } => (DecisionKind::Fail, Some(reason.clone())),
         Ruling::Hold { reason } => (DecisionKind::Hold, Some(reason.clone())),
-        Ruling::Refused { why } => {
+        Ruling::Refused { kind, why } => {
             case.outcome = Some(Outcome::Refused(why.clone()));
-            (DecisionKind::Requeue, None)
+            (*kind, None)
         }
     };
     case.decision = Decided { kind, reason, is_fault: false };

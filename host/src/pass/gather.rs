@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures_util::future::{try_join, try_join_all};
 use jiff::Timestamp;
 use salvage_core::candidate::{self, Candidate, LiveRow, Sorted};
+use salvage_core::capture::Redaction;
 use salvage_core::source::ResolvedSource;
 use tokio::sync::Semaphore;
 
@@ -30,6 +31,8 @@ pub(crate) struct Gathered {
     pub(crate) odd: Vec<(usize, LiveRow, String)>,
     /// One per source the pass works on.
     pub(crate) census: Vec<Census>,
+    /// By domain, what is taken out of its questions; of a domain that is not here none is kept.
+    pub(crate) captures: BTreeMap<String, Redaction>,
 }
 
 /// A source to be read.
@@ -62,7 +65,8 @@ impl<O: Outside> Pass<'_, O> {
     pub(crate) async fn gather(&self) -> Result<(Gathered, Vec<Candidate>), StoreFailure> {
         let jobs = self.outside.jobs();
         let now = jobs.now().await?;
-        let (sources, misfits) = jobs.resolve(&self.outside.handlers().domains()).await?;
+        let domains = self.outside.handlers().domains();
+        let (sources, misfits) = jobs.resolve(&domains).await?;
         for misfit in misfits.into_iter().filter(|misfit| self.scope.covers(&misfit.source.domain)) {
             for fault in misfit.faults {
                 tracing::error!(source = %misfit.source, "source left out, its manifest does not fit the database: {fault}");
@@ -91,7 +95,10 @@ impl<O: Outside> Pass<'_, O> {
         }
         // They are kept to the end of the pass.
         candidates.shrink_to_fit();
-        Ok((Gathered { sources, own, now, odd, census }, candidates))
+        let kept = domains
+            .into_iter()
+            .filter_map(|domain| Some((domain.manifest.domain, domain.capture.kept().cloned()?)));
+        Ok((Gathered { sources, own, now, odd, census, captures: kept.collect() }, candidates))
     }
 
     /// `None` if PostgreSQL refuses to have this source read: then the others are all the same.

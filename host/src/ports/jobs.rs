@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use salvage_core::act::Act;
 use salvage_core::candidate::{LiveRow, LiveStatus, RowToken};
+use salvage_core::capture::CapturePolicy;
 use salvage_core::lease::Fence;
 use salvage_core::ledger::Entry;
 use salvage_core::manifest::HandlerManifest;
@@ -25,6 +26,8 @@ pub struct LoadedDomain {
     pub digest: String,
     /// The role under which PostgreSQL runs what is read and written for it.
     pub database_role: Option<String>,
+    /// What is kept of its questions, and what of them is not.
+    pub capture: CapturePolicy,
 }
 
 /// A source whose manifest does not fit the live catalog.

@@ -29,6 +29,10 @@ const NEWEST_REQUEUE: &str = "SELECT round(extract(epoch FROM c.at) * 1000000)::
     FROM salvage.captures AS c WHERE c.domain = $1 AND c.source = $2 AND c.job_id = $3 AND NOT c.is_redacted \
     AND c.decision ->> 'kind' = 'requeue' ORDER BY c.at DESC, c.id DESC LIMIT 1";
 
+/// So few at a time that each statement ends well within its limit.
+const PURGE: &str = "DELETE FROM salvage.captures WHERE id IN (SELECT c.id FROM salvage.captures AS c \
+    WHERE $1::text IS NULL OR c.domain = $1 ORDER BY c.id LIMIT 1000)";
+
 #[derive(Serialize)]
 struct Row<'a> {
     domain: &'a str,
@@ -95,6 +99,23 @@ pub(super) async fn newest_requeue(
 }
 
 impl Postgres {
+    /// Removes the questions to a domain's handler, or all; how many there were.
+    ///
+    /// # Errors
+    /// If PostgreSQL refused; what was removed before stays removed.
+    pub async fn purge_captures(&self, domain: Option<&str>) -> Result<u64, StoreFailure> {
+        let mut removed = 0;
+        loop {
+            let mut session = self.open(Mode::Write, "remove captured questions").await?;
+            let batch = session.execute(Statement::fixed(PURGE).bind(domain)).await?;
+            session.commit().await?;
+            removed += batch;
+            if batch == 0 {
+                return Ok(removed);
+            }
+        }
+    }
+
     /// The newest questions that a domain's handler was asked, as far as they were kept.
     ///
     /// # Errors

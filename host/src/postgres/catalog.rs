@@ -451,6 +451,7 @@ mod tests {
             standing: Standing::Active,
             digest: "d".into(),
             database_role: None,
+            capture: salvage_core::capture::CapturePolicy::default(),
         };
         fit(&domain, &domain.manifest.sources[0], &catalog()).map_err(|misfit| misfit.faults)
     }

@@ -111,6 +111,8 @@ pub struct Postgres {
     prefix: String,
     /// How long hosts of the other kind of lease scope must have been silent before this kind begins.
     scope_rest: Duration,
+    /// In place of what the role or the database says.
+    search_path: Option<String>,
 }
 
 /// Two intervals of the default.
@@ -123,7 +125,8 @@ impl Postgres {
     /// If the URL cannot be used; the message does not quote it.
     pub fn new(url: &str, pooler: Pooler, prefix: &str) -> Result<Self, InvalidUrl> {
         let options = PgConnectOptions::from_str(url).map_err(|error| InvalidUrl::from(&error))?;
-        let mut options = options.application_name("salvage").disable_statement_logging();
+        let name = options.get_application_name().unwrap_or("salvage").to_owned();
+        let mut options = options.application_name(&name).disable_statement_logging();
         if pooler == Pooler::Transaction {
             // A startup option that such poolers refuse; PostgreSQL's default is as good since version 12.
             options = options.extra_float_digits(None);
@@ -138,7 +141,8 @@ impl Postgres {
     /// The same over a pool that somebody else has set up.
     #[must_use]
     pub fn from_pool(pool: PgPool, pooler: Pooler, prefix: &str) -> Self {
-        Self { pool, at_hand: AtHand::default(), pooler, prefix: prefix.to_owned(), scope_rest: SCOPE_REST }
+        let (at_hand, prefix) = (AtHand::default(), prefix.to_owned());
+        Self { pool, at_hand, pooler, prefix, scope_rest: SCOPE_REST, search_path: None }
     }
 
     /// The same, beginning after hosts of the other kind of lease scope have been silent for `rest`: longer than from one
@@ -146,6 +150,12 @@ impl Postgres {
     #[must_use]
     pub fn with_scope_rest(self, rest: Duration) -> Self {
         Self { scope_rest: rest, ..self }
+    }
+
+    /// The same, looking for tables without a schema in these, written as SQL has them.
+    #[must_use]
+    pub fn with_search_path(self, schemas: Option<&str>) -> Self {
+        Self { search_path: schemas.map(str::to_owned), ..self }
     }
 
     /// Fails if hosts of the other kind of lease scope are at work. Reads only.

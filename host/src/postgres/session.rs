@@ -86,7 +86,7 @@ impl Postgres {
         mode: Mode,
         attempted: impl Into<String>,
     ) -> Result<Session, StoreFailure> {
-        let (session, _) = self.begin(sql::opening(mode).0, attempted.into()).await?;
+        let (session, _) = self.begin(self.opening(mode), attempted.into()).await?;
         Ok(session)
     }
 
@@ -100,11 +100,20 @@ impl Postgres {
     where
         T: for<'r> FromRow<'r, PgRow>,
     {
-        let both = format!("{}; {}", sql::opening(mode).0, question.0);
+        let both = format!("{}; {}", self.opening(mode), question.0);
         let (session, rows) = self.begin(both, attempted.into()).await?;
         let row = rows.first().map(T::from_row).transpose();
         let row = row.map_err(|error| error::failure(&session.attempted, &error))?;
         Ok((session, row))
+    }
+
+    /// In each transaction, since behind a pooler a session's settings are another client's.
+    fn opening(&self, mode: Mode) -> String {
+        let opening = sql::opening(mode).0;
+        match &self.search_path {
+            Some(schemas) => format!("{opening}; SET LOCAL search_path = {schemas}"),
+            None => opening,
+        }
     }
 
     /// A transaction and the rows of its first message.

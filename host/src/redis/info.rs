@@ -1,34 +1,58 @@
 //! What the node says of itself: the reply to INFO.
+//!
+//! Not every server tells as much as Redis. What nothing depends on may be missing; of what a proof rests on, either another
+//! line stands in, or the reason says what this server does not tell.
 
 use salvage_core::sighting::QueueFailure;
-use salvage_core::snapshot::Server;
+use salvage_core::snapshot::{Server, UNTOLD};
 
 /// Takes INFO's default sections apart.
 ///
 /// # Errors
-/// If a line that the guards need is missing: without it, nothing is proven.
+/// If it does not tell what the guards need: without it, nothing is proven.
 pub(super) fn parse(info: &str) -> Result<Server, QueueFailure> {
     let line = |name: &str| {
         let lines = info.lines().filter_map(|line| line.split_once(':'));
         lines.into_iter().find(|(found, _)| *found == name).map(|(_, value)| value.trim())
     };
-    let text = |name: &str| {
-        let found = || QueueFailure::UnexpectedReply { command: "INFO", found: format!("no line {name:?}") };
-        line(name).map(str::to_owned).ok_or_else(found)
-    };
+    let text = |name: &str| line(name).unwrap_or_default().to_owned();
     let number = |name: &str| {
         let odd =
             |_| QueueFailure::UnexpectedReply { command: "INFO", found: format!("no number in {name:?}") };
-        text(name)?.parse::<u64>().map_err(odd)
+        line(name).map(|number| number.parse::<u64>().map_err(odd)).transpose()
     };
-    Ok(Server {
-        role: text("role")?,
-        loading: number("loading")? != 0,
-        run_id: text("run_id")?,
-        replid: text("master_replid")?,
-        evicted_keys: number("evicted_keys")?,
-        maxmemory_policy: text("maxmemory_policy")?,
-    })
+    let untold = |what: &'static str, why: &'static str| QueueFailure::Untold { what, why };
+    let maxmemory_policy = line("maxmemory_policy").unwrap_or(UNTOLD).to_owned();
+    let mut server = Server {
+        role: text("role"),
+        // While it loads, it answers nothing else.
+        loading: number("loading")?.unwrap_or(0) != 0,
+        run_id: text("run_id"),
+        replid: text("master_replid"),
+        evicted_keys: 0,
+        maxmemory_policy,
+    };
+    if server.role.is_empty() {
+        return Err(untold(
+            "role",
+            "it may be a replica that lags behind, and a job that it does not have yet is not lost",
+        ));
+    }
+    if server.run_id.is_empty() {
+        // Another one after a failover, too.
+        server.run_id.clone_from(&server.replid);
+    }
+    match number("evicted_keys")? {
+        Some(keys) => server.evicted_keys = keys,
+        None if server.may_evict_jobs() => {
+            return Err(untold(
+                "evicted_keys, nor a maxmemory_policy under which no job is evicted",
+                "a job that is not there may have been evicted, and nothing would show it",
+            ));
+        }
+        None => {}
+    }
+    Ok(server)
 }
 
 /// Bytes that Redis may still use, by the section `memory`: up to its own limit or, if it has none, the machine's memory.
@@ -80,13 +104,37 @@ mod tests {
 
     #[test]
     fn a_missing_or_odd_line_is_a_failure_that_names_it() {
-        for (name, line) in
-            [("role", "role:master"), ("loading", "loading:0"), ("evicted_keys", "evicted_keys:12")]
-        {
-            let failure = parse(&INFO.replace(line, "")).expect_err("a line is missing").to_string();
-            assert!(failure.contains(name), "{failure}");
+        let without =
+            |lines: &[&str]| lines.iter().fold(INFO.to_owned(), |info, line| info.replace(line, ""));
+        let lru = INFO.replace("noeviction", "allkeys-lru").replace("evicted_keys:12", "");
+        for (name, info) in [
+            ("role", without(&["role:master"])),
+            ("evicted_keys", without(&["maxmemory_policy:noeviction", "evicted_keys:12"])),
+            ("evicted_keys", lru),
+            ("role", String::new()),
+        ] {
+            let failure = parse(&info).expect_err("a line is missing").to_string();
+            assert!(failure.contains(&format!("INFO of this server does not tell {name}")), "{failure}");
         }
-        assert!(parse(&INFO.replace("evicted_keys:12", "evicted_keys:many")).is_err());
-        assert!(parse("").is_err());
+        for odd in ["evicted_keys:12", "loading:0"] {
+            let (name, _) = odd.split_once(':').expect("a line");
+            let failure = parse(&INFO.replace(odd, &format!("{name}:many"))).expect_err("no number");
+            assert!(failure.to_string().contains(name), "{failure}");
+        }
+    }
+
+    /// As of services that offer what speaks Redis's protocol.
+    #[test]
+    fn what_no_proof_rests_on_may_be_missing() {
+        let server = parse("role:master\r\nevicted_keys:3\r\n").expect("enough");
+        assert_eq!((server.run_id.as_str(), server.replid.as_str(), server.loading), ("", "", false));
+        assert_eq!(
+            (server.evicted_keys, server.may_evict_jobs()),
+            (3, true),
+            "as long as nobody says otherwise"
+        );
+        let server =
+            parse("role:master\r\nmaxmemory_policy:noeviction\r\nmaster_replid:def\r\n").expect("enough");
+        assert_eq!((server.run_id.as_str(), server.evicted_keys), ("def", 0));
     }
 }

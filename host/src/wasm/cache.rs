@@ -24,6 +24,7 @@ use sha2::{Digest, Sha256};
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
+use super::engine::compiled;
 use super::fault::root_line;
 
 /// Our own folder in the configured one.
@@ -108,7 +109,7 @@ impl Cache {
             Ok(None) => {}
             Err(miss) => self.tell(&miss),
         }
-        let component = Component::new(engine, bytes)?;
+        let component = compiled(engine, digest, bytes)?;
         match component.serialize() {
             Ok(code) => {
                 if let Err(miss) = self.write(digest, &code) {

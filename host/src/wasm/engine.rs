@@ -2,7 +2,8 @@
 //!
 //! **Interruption.** Compiled code checks a counter, the engine's epoch, at every loop and call. A thread of the operating
 //! system raises it every [`TICK`](super::ticks::TICK) while a call is under way; as a task of the async runtime it would never run once spinning guests hold all
-//! worker threads. At each tick a guest yields to its neighbours, and past its budget it ends (see [`super::store`]).
+//! worker threads. At each tick a guest yields to its neighbours, and once it has run for its time it ends (see [`super::store`]
+//! and [`super::stopwatch`]).
 //!
 //! **Allocation on demand, not pooled.** A pool saves 3.5 of about 70 µs for a call, and asks in return that somebody
 //! knows beforehand how many instances, tables and memories of which size the components of strangers have; one that does
@@ -45,7 +46,7 @@ struct Shared {
 
 /// A call's turn: one of [`CALLS_MAX`], with the clock running.
 pub(super) struct Turn<'r> {
-    _ticking: Ticking<'r>,
+    pub(super) ticking: Ticking<'r>,
     _permit: SemaphorePermit<'r>,
 }
 
@@ -103,7 +104,7 @@ impl Runtime {
     pub(super) fn compile(&self, digest: &str, bytes: &[u8]) -> wasmtime::Result<Component> {
         match &self.0.cache {
             Some(cache) => cache.component(self.engine(), digest, bytes),
-            None => Component::new(self.engine(), bytes),
+            None => compiled(self.engine(), digest, bytes),
         }
     }
 
@@ -118,7 +119,7 @@ impl Runtime {
     /// Waits for the turn of one more call, which lasts as long as what is returned.
     pub(super) async fn turn(&self) -> Turn<'_> {
         let permit = self.0.calls.acquire().await.expect("the semaphore is never closed");
-        Turn { _ticking: self.0.ticks.for_a_call(), _permit: permit }
+        Turn { ticking: self.0.ticks.for_a_call(), _permit: permit }
     }
 
     pub(super) fn counts_fuel(&self) -> bool {
@@ -128,6 +129,12 @@ impl Runtime {
     pub(super) fn contract(&self) -> &Contract {
         &self.0.contract
     }
+}
+
+/// Makes machine code, for up to seconds.
+pub(super) fn compiled(engine: &Engine, digest: &str, bytes: &[u8]) -> wasmtime::Result<Component> {
+    tracing::debug!(sha256 = digest, bytes = bytes.len(), "a handler is being compiled");
+    Component::new(engine, bytes)
 }
 
 /// The same inputs give the same decision on every machine: no threads, one NaN, one answer of relaxed SIMD.

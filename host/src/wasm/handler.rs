@@ -1,18 +1,21 @@
 //! One loaded component, and a call to it: a fresh store, an instance, the question, an answer or a fault.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use salvage_core::decision::shorten;
 use wasmtime::Store;
 use wasmtime::component::InstancePre;
 
 use super::contract::{self, HandlerPre};
-use super::engine::{CALLS_MAX, Runtime};
+use super::engine::{CALLS_MAX, Runtime, Turn};
 use super::limits::{Limits, OverOutput};
+use super::stopwatch::Stopwatch;
 use super::store::{self, State};
+use super::ticks::TICK;
 use super::{convert, fault, rehearsal};
-use crate::clock::MachineClock;
-use crate::ports::{Answer, Clock, HandlerFault, Question};
+use crate::ports::{Answer, HandlerFault, Question};
 
 /// A compiled component, ready to be called any number of times at once. Clones share what is compiled.
 #[derive(Clone)]
@@ -53,10 +56,11 @@ impl Handler {
     /// # Errors
     /// How it ended.
     pub(super) async fn try_instance(&self) -> Result<(), HandlerFault> {
-        let _call = self.runtime.turn().await;
-        let mut store = self.store();
-        let began =
-            self.within_limits(async { self.pre.instantiate_async(&mut store).await.map(drop) }).await;
+        let turn = self.runtime.turn().await;
+        let watch = Stopwatch::default();
+        let mut store = self.store(&watch);
+        let call = async { self.pre.instantiate_async(&mut store).await.map(drop) };
+        let began = self.within_limits(&turn, &watch, call).await;
         self.settle(began, &store)
     }
 
@@ -65,15 +69,16 @@ impl Handler {
     /// # Errors
     /// How it ended.
     pub(super) async fn describe(&self) -> Result<contract::HandlerManifest, HandlerFault> {
-        let _call = self.runtime.turn().await;
-        let mut store = self.store();
-        let called = self.within_limits(async {
+        let turn = self.runtime.turn().await;
+        let watch = Stopwatch::default();
+        let mut store = self.store(&watch);
+        let call = async {
             let instance = self.pre.instantiate_async(&mut store).await?;
             let manifest = instance.salvage_handler_domain().call_describe(&mut store).await?;
             let (bytes, limit) = (convert::manifest_bytes(&manifest), self.limits.output);
             if bytes > limit { Err(OverOutput { bytes, limit }.into()) } else { Ok(manifest) }
-        });
-        let described = called.await;
+        };
+        let described = self.within_limits(&turn, &watch, call).await;
         self.settle(described, &store)
     }
 
@@ -87,41 +92,60 @@ impl Handler {
         let updated_at = convert::updated_at(question);
         let rows = convert::rows(question);
         let (job, inputs) = (convert::job(question, &updated_at), convert::inputs(question, &rows));
-        let _call = self.runtime.turn().await;
-        let began = MachineClock.now();
-        let mut store = self.store();
+        let turn = self.runtime.turn().await;
+        let watch = Stopwatch::default();
+        let mut store = self.store(&watch);
         let mut answered = 0;
-        let called = self.within_limits(async {
+        let call = async {
             let instance = self.pre.instantiate_async(&mut store).await?;
             let answer = instance.salvage_handler_domain().call_decide(&mut store, job, &inputs).await?;
             let (bytes, limit) = (convert::answer_bytes(&answer), self.limits.output);
             answered = bytes;
             if bytes > limit { Err(OverOutput { bytes, limit }.into()) } else { Ok(answer) }
-        });
-        let decided = called.await;
-        let took = MachineClock.now().saturating_sub(began);
+        };
+        let decided = self.within_limits(&turn, &watch, call).await;
         let decision = match self.settle(decided, &store) {
             Ok(Ok(decision)) => Ok(convert::decision(decision)),
             Ok(Err(text)) => Err(HandlerFault::Error(shorten(&text))),
             Err(fault) => Err(fault),
         };
-        let usage = store.data().usage(took, answered, &self.limits);
+        let usage = store.data().usage(watch.at_rest(), answered, &self.limits);
         (Answer { decision, usage: Some(usage) }, store)
     }
 
-    fn store(&self) -> Store<State> {
+    fn store(&self, watch: &Stopwatch) -> Store<State> {
         let open = if self.runtime.counts_fuel() { rehearsal::open } else { store::open };
-        open(self.runtime.engine(), &self.name, &self.limits)
+        open(self.runtime.engine(), &self.name, &self.limits, watch)
     }
 
-    /// Ends a call that does not run but waits in a host function, which the epoch cannot see. Long enough for a call that
-    /// shares one thread with as many others as there can be: each has its whole budget first.
+    /// Times a call, and ends one that does not run but waits in a host function, which the epoch cannot see: `None`.
+    ///
+    /// Such a call has not had its share of the time in which it and all others that there can be have run. Time is told by
+    /// ticks: a process that was stopped would find that any other clock has gone on.
     async fn within_limits<T>(
         &self,
+        turn: &Turn<'_>,
+        watch: &Stopwatch,
         call: impl Future<Output = wasmtime::Result<T>>,
     ) -> Option<wasmtime::Result<T>> {
-        let patience = self.limits.run_time.saturating_mul(CALLS_MAX);
-        tokio::time::timeout(patience, call).await.ok()
+        let call = pin!(call);
+        let mut call = watch.time(call);
+        let patience = self.limits.run_time.saturating_mul(CALLS_MAX).max(TICK);
+        let share = self.limits.run_time / CALLS_MAX;
+        loop {
+            let (ticks, ran) = (turn.ticking.count(), watch.at_rest());
+            let mut left = patience;
+            while !left.is_zero() {
+                if let Ok(ended) = tokio::time::timeout(left, &mut call).await {
+                    return Some(ended);
+                }
+                let ticked = u32::try_from(turn.ticking.count() - ticks).unwrap_or(u32::MAX);
+                left = patience.saturating_sub(TICK.saturating_mul(ticked));
+            }
+            if watch.at_rest() - ran < share.max(Duration::from_nanos(1)) {
+                return None;
+            }
+        }
     }
 
     /// What a call came to; `None` if it was given up.

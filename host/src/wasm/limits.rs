@@ -7,7 +7,7 @@ use wasmtime::ResourceLimiter;
 /// What one call of a handler may use. Each has its own outcome when it is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Time it may run, counted in ticks of 10 ms while it runs and not while others do.
+    /// Time the processor may spend on it; looked at every 10 ms.
     pub run_time: Duration,
     /// Bytes over all its memories and tables. Bounds what the host holds for it, too.
     pub memory: u64,

@@ -150,6 +150,20 @@ pub enum LoadFault {
         /// The owner's file.
         first: String,
     },
+    /// Two of its own sources claim the same rows.
+    #[error(
+        "{what} of table {table:?} is declared by two sources of one manifest, {} and {}, and has one owner; \
+         leave it to one of them",
+        sources[0], sources[1]
+    )]
+    OwnedTwice {
+        /// The job table.
+        table: String,
+        /// `job type "NAME"`, or `every job type`.
+        what: String,
+        /// `domain/source` of each.
+        sources: [String; 2],
+    },
     /// Its grants do not cover its manifest.
     #[error(transparent)]
     NotGranted(#[from] NotGranted),
@@ -347,12 +361,4 @@ pub struct Checked {
     pub digest: String,
     /// What it imports, in its order.
     pub imports: Vec<String>,
-}
-
-/// Checks one file as loading would, but for grants and owners.
-///
-/// # Errors
-/// The first fault found.
-pub async fn check_file(runtime: &Runtime, path: &Path, limits: &Limits) -> Result<Checked, Arc<LoadFault>> {
-    file(runtime, path, limits).await.built().map(Build::checked)
 }

@@ -290,6 +290,31 @@ impl Loader {
     }
 }
 
+impl Loader {
+    /// How many files there are.
+    pub(super) fn count(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Forgets those that hold the newest build of a domain under another name than this one, and names them.
+    pub(super) fn make_way(&mut self, domain: &str, name: &str) -> Vec<String> {
+        let is_in_the_way = |(file, known): &(&String, &Known)| {
+            *file != name && known.newest.build.as_ref().is_some_and(|build| build.manifest.domain == domain)
+        };
+        let files: Vec<String> =
+            self.files.iter().filter(is_in_the_way).map(|(file, _)| file.clone()).collect();
+        self.files.retain(|file, _| !files.contains(file));
+        files
+    }
+
+    /// Takes in what was made of a file elsewhere, under its name and in place of one that has it.
+    pub(super) fn place(&mut self, path: &Path, newest: Attempt) {
+        let serves = self.files.remove(&name_of(path)).and_then(|known| known.serves);
+        let placed = Known { serves, ..Known::new(path.to_owned(), Identity::default(), newest) };
+        self.files.insert(name_of(path), placed);
+    }
+}
+
 /// The folder's handler files by name. Names that begin with a dot are somebody's half-written copies.
 fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
@@ -304,6 +329,6 @@ fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn name_of(path: &Path) -> String {
+pub(super) fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }

@@ -18,6 +18,7 @@ use super::Limits;
 use super::engine::Runtime;
 use super::handler::Handler;
 use super::load::{self, Checked, LoadFault};
+use super::stopwatch::Stopwatch;
 use super::store::{self, State};
 use crate::ports::{Answer, Question};
 
@@ -80,8 +81,8 @@ impl Rehearsal {
 }
 
 /// A store for one call in an engine that counts fuel: the usual one with a full tank, in another world.
-pub(super) fn open(engine: &Engine, name: &Arc<str>, limits: &Limits) -> Store<State> {
-    let mut store = store::open(engine, name, limits);
+pub(super) fn open(engine: &Engine, name: &Arc<str>, limits: &Limits, watch: &Stopwatch) -> Store<State> {
+    let mut store = store::open(engine, name, limits, watch);
     store.set_fuel(FULL_TANK).expect("this engine counts fuel");
     let state = store.data_mut();
     let seed = || Deterministic::new((0..=u8::MAX).rev().collect());

@@ -10,7 +10,7 @@ use salvage_core::source::Standing;
 use super::load::{Attempt, Build, LoadFault};
 use super::registry::{Registry, Serving};
 use super::state::{Event, LoadReport};
-use super::terms::Terms;
+use super::terms::{Own, Terms};
 use crate::ports::LoadedDomain;
 
 /// A file: its newest content, and the build of it that served so far.
@@ -127,21 +127,24 @@ impl Settled {
 fn serving(terms: &Terms, build: &Build) -> Result<(Serving, Event), LoadFault> {
     let manifest = build.manifest.clone();
     let domain = manifest.domain.clone();
-    if let Some(pinned) = terms.pins.get(&domain).filter(|pinned| **pinned != build.digest) {
+    let Own { grants, pin, role, limits, capture } = terms.own(&domain);
+    if let Some(pinned) = pin.as_ref().filter(|pinned| **pinned != build.digest) {
         return Err(LoadFault::Pinned { domain, pinned: pinned.clone(), found: build.digest.clone() });
     }
-    let standing = standing(terms.mode, terms.grants.get(&domain), &manifest)?;
+    let standing = standing(terms.mode, grants.as_ref(), &manifest)?;
     let event = match standing {
         Standing::Active => Event::Granted,
         Standing::Observed => Event::Ungranted { missing: needed(&manifest).lines() },
     };
-    let adjusted = (terms.adjust)(manifest);
-    let manifest = adjusted.map_err(|why| LoadFault::Settings { domain: domain.clone(), why })?;
-    let database_role = terms.roles.get(&domain).cloned();
-    let digest = build.digest.clone();
-    let handler = build.handler.within(terms.limits(&domain));
-    let domain = LoadedDomain { manifest, standing, digest, database_role };
-    Ok((Serving { domain, handler, health: build.health.clone() }, event))
+    let manifest = (terms.adjust)(manifest).map_err(|why| LoadFault::Settings { domain, why })?;
+    let domain = LoadedDomain {
+        manifest,
+        standing,
+        digest: build.digest.clone(),
+        database_role: role.clone(),
+        capture: capture.clone(),
+    };
+    Ok((Serving { domain, handler: build.handler.within(*limits), health: build.health.clone() }, event))
 }
 
 /// What is owned already.
@@ -207,11 +210,10 @@ impl Claim {
             (Some(own), Some(wanted)) => format!("job type {:?}", own.intersection(wanted).next()?),
             _ => "every job type".to_owned(),
         };
-        Some(LoadFault::Owned {
-            table: table.to_owned(),
-            what,
-            owner: self.owner.clone(),
-            first: self.file.clone(),
-        })
+        let (table, owner) = (table.to_owned(), self.owner.clone());
+        if self.file == later.file {
+            return Some(LoadFault::OwnedTwice { table, what, sources: [owner, later.owner.clone()] });
+        }
+        Some(LoadFault::Owned { table, what, owner, first: self.file.clone() })
     }
 }

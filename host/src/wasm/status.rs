@@ -57,6 +57,7 @@ impl Told {
 
 /// The file of a running host.
 pub struct Status {
+    path: PathBuf,
     file: File,
     told: String,
 }
@@ -70,12 +71,19 @@ impl Status {
         std::fs::create_dir_all(cache_dir)?;
         let mut options = OpenOptions::new();
         let options = options.create(true).truncate(false).write(true).mode(0o644);
-        let file = options.custom_flags(libc::O_NOFOLLOW).open(path(cache_dir, handlers))?;
+        let path = path(cache_dir, handlers);
+        let file = options.custom_flags(libc::O_NOFOLLOW).open(&path)?;
         match file.try_lock() {
-            Ok(()) => Ok(Some(Self { file, told: String::new() })),
+            Ok(()) => Ok(Some(Self { path, file, told: String::new() })),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         }
+    }
+
+    /// Whether it is the file of this folder.
+    #[must_use]
+    pub fn is_of(&self, cache_dir: &Path, handlers: &Path) -> bool {
+        self.path == path(cache_dir, handlers)
     }
 
     /// Tells how things stand, if that is not what was told last.

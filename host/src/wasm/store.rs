@@ -19,7 +19,7 @@ use wasmtime_wasi::{
 
 use super::contract::{HOST_LOG, Level};
 use super::limits::{Limits, MemoryLimiter, OverOutput, OverTime};
-use super::ticks::TICK;
+use super::stopwatch::Stopwatch;
 
 /// The last bytes of stderr that are kept: a panic's message is its end.
 const STDERR_KEPT_BYTES: usize = 4 * 1024;
@@ -49,8 +49,9 @@ impl WasiView for State {
     }
 }
 
-/// A new store for one call of the handler `name`, its deadline set: instantiation runs code of the guest, too.
-pub(super) fn open(engine: &Engine, name: &Arc<str>, limits: &Limits) -> Store<State> {
+/// A new store for one call of the handler `name`, timed by `watch`, its deadline set: instantiation runs code of the guest,
+/// too.
+pub(super) fn open(engine: &Engine, name: &Arc<str>, limits: &Limits, watch: &Stopwatch) -> Store<State> {
     let stdout = Written::new(limits.output, 0);
     let stderr = Written::new(limits.output, STDERR_KEPT_BYTES);
     let mut table = ResourceTable::new();
@@ -70,24 +71,16 @@ pub(super) fn open(engine: &Engine, name: &Arc<str>, limits: &Limits) -> Store<S
     // that names the same string a million times is.
     store.set_hostcall_fuel(usize::try_from(limits.memory).unwrap_or(usize::MAX));
     store.set_epoch_deadline(1);
-    store.epoch_deadline_callback(budget(limits.run_time));
+    store.epoch_deadline_callback(budget(limits.run_time, watch.clone()));
     store
 }
 
-/// Called at the first check after each tick: yields until the budget is spent.
-///
-/// The next deadline is counted from the moment the guest goes on, so ticks that pass while others run are not its own.
+/// Called at the first check after each tick: yields until the call has run for its time.
 fn budget(
     run_time: Duration,
+    watch: Stopwatch,
 ) -> impl FnMut(StoreContextMut<'_, State>) -> wasmtime::Result<UpdateDeadline> + Send + Sync + 'static {
-    let mut ticks_left = run_time.as_nanos().div_ceil(TICK.as_nanos());
-    move |_| match ticks_left.checked_sub(1) {
-        Some(left) => {
-            ticks_left = left;
-            Ok(UpdateDeadline::Yield(1))
-        }
-        None => Err(OverTime.into()),
-    }
+    move |_| if watch.running() < run_time { Ok(UpdateDeadline::Yield(1)) } else { Err(OverTime.into()) }
 }
 
 fn empty_world(stdout: &Written, stderr: &Written) -> WasiCtx {

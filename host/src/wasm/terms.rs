@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use salvage_core::capture::CapturePolicy;
 use salvage_core::grants::{Grants, GrantsMode};
 use salvage_core::manifest::HandlerManifest;
 
@@ -11,24 +12,33 @@ use super::limits::Limits;
 /// Gives a handler the manifest that the operator's thresholds make of its own; an error says why they make no sense.
 pub type Adjust = Box<dyn Fn(HandlerManifest) -> Result<HandlerManifest, String> + Send + Sync>;
 
-/// The operator's settings. Domains that no map names have none of their own.
+/// The operator's settings.
 pub struct Terms {
     /// The folder of the files.
     pub folder: PathBuf,
     /// Whether manifests need grants.
     pub mode: GrantsMode,
+    /// Of domains without settings of their own.
+    pub general: Own,
     /// By domain.
-    pub grants: BTreeMap<String, Grants>,
-    /// The only build that may serve a domain: SHA-256 of its file, lower-case hex.
-    pub pins: BTreeMap<String, String>,
-    /// The role under which PostgreSQL runs what is done for a domain.
-    pub roles: BTreeMap<String, String>,
-    /// Of handlers without limits of their own.
-    pub limits: Limits,
-    /// By domain.
-    pub own_limits: BTreeMap<String, Limits>,
+    pub named: BTreeMap<String, Own>,
     /// Thresholds.
     pub adjust: Adjust,
+}
+
+/// What the settings say of one handler. Whoever uses them takes them apart as a whole, so that none is forgotten.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Own {
+    /// What it may do; `None`: nothing was granted.
+    pub grants: Option<Grants>,
+    /// The only build that may serve: SHA-256 of its file, lower-case hex.
+    pub pin: Option<String>,
+    /// The role under which PostgreSQL runs what is done for it.
+    pub role: Option<String>,
+    /// Of one call.
+    pub limits: Limits,
+    /// What is kept of its questions, and what of them is not.
+    pub capture: CapturePolicy,
 }
 
 impl Terms {
@@ -38,18 +48,21 @@ impl Terms {
         Self {
             folder,
             mode: GrantsMode::default(),
-            grants: BTreeMap::new(),
-            pins: BTreeMap::new(),
-            roles: BTreeMap::new(),
-            limits: Limits::default(),
-            own_limits: BTreeMap::new(),
+            general: Own::default(),
+            named: BTreeMap::new(),
             adjust: Box::new(Ok),
         }
     }
 
+    /// The same within other limits, for domains without settings of their own.
+    #[must_use]
+    pub fn within(self, limits: Limits) -> Self {
+        Self { general: Own { limits, ..self.general }, ..self }
+    }
+
     /// Whose limits apply is known only once a file has said its domain, so it is tried under the widest.
     pub(super) fn trial(&self) -> Limits {
-        self.own_limits.values().fold(self.limits, |a, b| Limits {
+        self.named.values().map(|own| own.limits).fold(self.general.limits, |a, b| Limits {
             run_time: a.run_time.max(b.run_time),
             memory: a.memory.max(b.memory),
             output: a.output.max(b.output),
@@ -57,7 +70,7 @@ impl Terms {
         })
     }
 
-    pub(super) fn limits(&self, domain: &str) -> Limits {
-        self.own_limits.get(domain).copied().unwrap_or(self.limits)
+    pub(super) fn own(&self, domain: &str) -> &Own {
+        self.named.get(domain).unwrap_or(&self.general)
     }
 }

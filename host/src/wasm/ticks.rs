@@ -2,7 +2,7 @@
 //! costs nothing.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ pub(super) struct Ticks {
 #[derive(Default)]
 struct Shared {
     calls: AtomicUsize,
+    ticks: AtomicU64,
     is_over: AtomicBool,
 }
 
@@ -50,6 +51,13 @@ impl Ticks {
     }
 }
 
+impl Ticking<'_> {
+    /// Ticks since the engine started. A process that is stopped does not tick, whatever other clocks say.
+    pub(super) fn count(&self) -> u64 {
+        self.0.shared.ticks.load(Ordering::Acquire)
+    }
+}
+
 impl Drop for Ticks {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::Release);
@@ -74,6 +82,7 @@ impl Shared {
             thread::sleep(TICK);
             let Some(engine) = engine.upgrade() else { break };
             engine.increment_epoch();
+            self.ticks.fetch_add(1, Ordering::AcqRel);
         }
     }
 }

@@ -87,6 +87,20 @@ fn misbehave(id: &str) -> Result<Decision, String> {
         "loop" => loop {
             black_box(());
         },
+        // Fails with a reason that would have its say about the terminal, and says nothing.
+        "ugly" => Ok(Decision::Fail(format!("\u{1b}[31mbad\u{7}\nnews \u{202e}{}", "x".repeat(count)))),
+        "mute" => Ok(Decision::Fail("\u{1b}\u{202e} \n".to_owned())),
+        "odd-options" => Ok(Decision::Requeue(types::Requeue {
+            queue: "slide-generation".to_owned(),
+            name: "x".to_owned(),
+            data: r#"{"jobId":"odd-options"}"#.to_owned(),
+            options: r#"{"removeOnComplete":{"age":-1,"count":"x"},"backoff":{"type":"spring"}}"#.to_owned(),
+        })),
+        // Says so before it works.
+        "begin" => {
+            log(Level::Info, "begins to work");
+            misbehave(&format!("work:{count}"))
+        }
         // Runs for a time that grows with the count, and answers.
         "work" => hold(format!("{}", (0..count as u64).fold(0, |sum, n| black_box(sum ^ n)))),
         "sleep" => {

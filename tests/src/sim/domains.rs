@@ -60,6 +60,7 @@ pub(super) fn loaded() -> Vec<LoadedDomain> {
         standing: Standing::Active,
         digest: "simulated".into(),
         database_role: None,
+        capture: salvage_core::capture::CapturePolicy::default(),
     };
     names.into_iter().enumerate().map(domain).collect()
 }

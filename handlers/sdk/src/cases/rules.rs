@@ -1,11 +1,11 @@
 //! The host's rules, as far as they can be held against a manifest, a case and a decision alone.
 //!
-//! Each function returns one sentence per fault. Whether tables and columns exist, and whether they are granted, only
+//! What is demanded of a decision is in [`host_rules`], which the host compiles, too. Each function returns one sentence per fault. Whether tables and columns exist, and whether they are granted, only
 //! the host can tell.
 
 use super::declared::Declared;
 use super::file::Case;
-use crate::{Decision, Manifest, Requeue, Source};
+use crate::{Decision, Manifest, Requeue, Source, host_rules};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -117,10 +117,8 @@ fn input_faults(case: &Case, source: &Declared<'_>) -> Vec<String> {
 pub(super) fn decision_faults(case: &Case, source: &Source, decision: &Decision) -> Vec<String> {
     match decision {
         Decision::Requeue(requeue) => requeue_faults(case, source, requeue),
-        Decision::Fail(reason) | Decision::Hold(reason) if reason.trim().is_empty() => {
-            vec!["the decision has no reason".to_owned()]
-        }
-        Decision::Fail(_) | Decision::Hold(_) => Vec::new(),
+        Decision::Fail(reason) => host_rules::reason_fault("fail", reason).into_iter().collect(),
+        Decision::Hold(reason) => host_rules::reason_fault("hold", reason).into_iter().collect(),
     }
 }
 
@@ -137,14 +135,11 @@ fn requeue_faults(case: &Case, source: &Source, requeue: &Requeue) -> Vec<String
     match source.queues.iter().find(|queue| queue.name == requeue.queue) {
         None => faults.push(format!("queue `{}` is not declared", requeue.queue)),
         Some(queue) => {
-            let id = requeue.data.get(queue.payload_key).and_then(Value::as_str);
-            if id != Some(case.job.id.as_str()) {
-                faults.push(format!(
-                    "the payload must carry the job's id as text under `{}`",
-                    queue.payload_key
-                ));
-            }
+            faults.extend(host_rules::payload_fault(&requeue.data, queue.payload_key, &case.job.id));
         }
+    }
+    if let Ok(Value::Object(options)) = serde_json::to_value(requeue.options) {
+        faults.extend(host_rules::option_faults(&options));
     }
     faults
 }

@@ -171,11 +171,20 @@ fn a_decision_that_the_host_would_refuse_fails() {
         "queue `faxes` is not declared",
     );
     check(
-        |_, _| Ok(Decision::requeue("printing", "print", json!({ "jobId": 7 }), Options::new())),
+        |_, _| Ok(Decision::requeue("printing", "print", json!({ "jobId": 8 }), Options::new())),
         |_| (),
-        "the payload must carry the job's id as text under `jobId`",
+        "data key \"jobId\" does not carry the job's id \"7\"",
     );
-    check(|_, _| Ok(Decision::fail(" ")), |_| (), "the decision has no reason");
+    check(|_, _| Ok(Decision::fail(" ")), |_| (), "the fail has no reason; write a sentence that says why");
+}
+
+#[test]
+fn an_id_may_be_a_number_where_the_host_takes_one() {
+    let failures = failures(
+        |_, _| Ok(Decision::requeue("printing", "print", json!({ "jobId": 7 }), Options::new())),
+        |case| case["expected"]["data"] = json!({ "jobId": 7 }),
+    );
+    assert_eq!(failures, [""; 0]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use salvage_core::epoch::{Continuity, QueueMemory, follow};
 use salvage_core::lease::Scope;
 use salvage_core::scan::Attribution;
 use salvage_core::settings::PassSettings;
-use salvage_core::snapshot::{QueueReading, Server, Snapshot};
+use salvage_core::snapshot::{QueueReading, Server, Snapshot, UNTOLD};
 
 use super::super::accept::similar;
 use super::super::text::counted;
@@ -115,17 +115,24 @@ fn redis(snapshot: &Snapshot, findings: &mut Findings) {
         Some(failure) => findings.bad("Redis", failure.to_string()),
         None => findings.good("Redis", node(&snapshot.server)),
     }
-    if snapshot.server.maxmemory_policy != "noeviction" {
-        let policy = &snapshot.server.maxmemory_policy;
+    let policy = snapshot.server.maxmemory_policy.as_str();
+    if policy == UNTOLD {
+        let note = "it does not tell its maxmemory-policy: whether jobs were evicted is seen by its count of evicted keys; \
+                    see in the settings of the service that it evicts nothing";
+        findings.note("Redis", note);
+    } else if policy != "noeviction" {
         findings.bad(
             "Redis",
-            format!("maxmemory-policy is {policy}: jobs may be evicted; set noeviction, as BullMQ asks for"),
+            format!(
+                "maxmemory-policy is {policy}: jobs may be evicted; set noeviction, as BullMQ asks for (where CONFIG is \
+                 forbidden, in the settings of the service)"
+            ),
         );
     }
 }
 
 fn node(server: &Server) -> String {
-    let short = |id: &str| id.chars().take(12).collect::<String>();
+    let short = |id: &str| if id.is_empty() { UNTOLD.to_owned() } else { id.chars().take(12).collect() };
     format!(
         "connected; {}, run {}, replication {}, {} evicted under {}",
         server.role,

@@ -66,7 +66,7 @@ pub(super) async fn known<O: Outside>(
 ) -> Result<Known, CommandError> {
     let (source, id) = job;
     let mut known = Known::default();
-    if let Some(why) = Payloads::of(settings, true).hidden(&source.domain) {
+    if let Some(why) = Payloads::of(&outside.handlers().domains(), true).hidden(&source.domain) {
         known.why.push(why);
         return Ok(known);
     }

@@ -133,7 +133,7 @@ impl Scene {
             truncated_input: reads.find(|input| input.truncated).map(|input| input.name.as_str()),
         };
         match decision::rule(answer.decision.clone().ok()?, &circumstances, settings) {
-            Ruling::Refused { why } => Some(why),
+            Ruling::Refused { why, .. } => Some(why),
             Ruling::Fail { .. } | Ruling::Hold { .. } | Ruling::Requeue(_) => None,
         }
     }

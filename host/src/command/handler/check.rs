@@ -14,10 +14,10 @@ use crate::cli::Exit;
 use crate::command::text::beside;
 use crate::command::{CommandError, Done, say, say_json};
 use crate::config::OfflineConfig;
-use crate::host::limits;
+use crate::host::{limits, runtime, terms};
 use crate::ports::{Jobs, LoadedDomain, StoreFailure};
 use crate::postgres::Postgres;
-use crate::wasm::{Checked, Limits, Runtime, check_file};
+use crate::wasm::{Checked, Limits, LoadState, Placed, check_placed};
 
 /// How a source fits the database.
 #[derive(Debug, Serialize)]
@@ -30,43 +30,75 @@ struct Fit {
     missing_indexes: Vec<String>,
 }
 
-/// Checks one file as loading would, and against the database if there is one to ask; prints what the handler declares and
-/// the grants it needs. Ends with failed if the database does not fit or does not answer.
+/// Checks one file as loading would, beside the files of the folder, and against the database if there is one to ask; prints
+/// what the handler declares and the grants it needs. Ends with failed if it would be refused, or if the database does not
+/// fit or does not answer.
 ///
 /// # Errors
 /// If the file is no sound handler, or standard output is closed.
 pub async fn check(config: &OfflineConfig, database: Option<&Postgres>, file: &Path, json: bool) -> Done {
-    let runtime = Runtime::start()?;
-    let checked = check_file(&runtime, file, &limits(&config.handlers.limits))
-        .await
-        .map_err(|fault| super::cannot_serve(file, &fault))?;
+    let runtime = runtime(&config.handlers)?;
+    let placed = check_placed(&runtime, file, terms(&config.handlers)).await;
+    let placed = placed.map_err(|fault| super::cannot_serve(file, &fault))?;
+    let checked = &placed.checked;
     let fits = match database {
-        Some(database) => Some(against(database, &checked).await),
+        Some(database) => Some(against(database, checked).await),
         None => None,
     };
     let own = limits(&config.handlers.limits(&checked.manifest.domain));
     if json {
-        say_as_json(&checked, &own, fits.as_ref())?;
+        say_as_json(&placed, &own, fits.as_ref())?;
     } else {
-        tell(file, &checked, &own)?;
+        tell(file, checked, &own)?;
         tell_fits(fits.as_ref())?;
-        say("\nTo let it act, put it into the folder of [handlers] dir and add to salvage.toml:\n")?;
-        let grants = needed(&checked.manifest).lines();
-        say(format_args!("[handler.{}.grants]\n{}", checked.manifest.domain, grants.join("\n")))?;
+        tell_place(&placed)?;
     }
-    let is_well = match &fits {
+    let fits_database = match &fits {
         None => true,
         Some(Ok(fits)) => fits.iter().all(|fit| fit.faults.is_empty()),
         Some(Err(_)) => false,
     };
-    Ok(if is_well { Exit::Done } else { Exit::Failed })
+    let is_refused = matches!(placed.report.state, LoadState::Refused { .. });
+    Ok(if fits_database && !is_refused { Exit::Done } else { Exit::Failed })
+}
+
+/// What would become of it in the folder, and what to add so that it acts.
+fn tell_place(placed: &Placed) -> Result<(), CommandError> {
+    let manifest = &placed.checked.manifest;
+    say("")?;
+    for file in &placed.in_its_way {
+        let note =
+            format!("{file} in the folder serves the same domain: put this file in its place, not beside it");
+        say(beside("note ", &note))?;
+    }
+    match &placed.report.state {
+        LoadState::Active => {
+            return say("It may do what it declares: put into the folder of [handlers] dir, it acts.");
+        }
+        LoadState::Refused { fault, .. } => {
+            let fault = fault.to_string();
+            let mut lines = fault.lines();
+            let first = lines.next().unwrap_or_default();
+            say(beside(
+                "BAD  ",
+                &format!("put into the folder of [handlers] dir, it would be refused: {first}"),
+            ))?;
+            lines.try_for_each(say)?;
+            return Ok(());
+        }
+        LoadState::Observed { .. } | LoadState::Loading(_) | LoadState::Quarantined { .. } => {}
+    }
+    let grants = needed(manifest).lines().join("\n");
+    say("To let it act, put it into the folder of [handlers] dir and add to salvage.toml:\n")?;
+    say(format_args!("[handler.{}.grants]\n{grants}", manifest.domain))
 }
 
 fn say_as_json(
-    checked: &Checked,
+    placed: &Placed,
     limits: &Limits,
     fits: Option<&Result<Vec<Fit>, StoreFailure>>,
 ) -> Result<(), CommandError> {
+    let checked = &placed.checked;
     let database = match fits {
         None => json!(null),
         Some(Ok(fits)) => json!({ "sources": fits, "fault": null }),
@@ -84,6 +116,9 @@ fn say_as_json(
         "imports": checked.imports,
         "database": database,
         "grants": needed(&checked.manifest).lines(),
+        "state": placed.report.state.word(),
+        "why": placed.report.why(),
+        "in_its_way": placed.in_its_way,
     }))
 }
 
@@ -94,6 +129,7 @@ async fn against(database: &Postgres, checked: &Checked) -> Result<Vec<Fit>, Sto
         standing: Standing::Observed,
         digest: checked.digest.clone(),
         database_role: None,
+        capture: salvage_core::capture::CapturePolicy::default(),
     };
     let (sources, misfits) = database.resolve(&[domain]).await?;
     let mut fits = Vec::new();

@@ -1,4 +1,4 @@
-//! `salvage handler diff`: the same questions to two builds, and what they decide otherwise.
+//! `salvage handler diff`: what two builds declare otherwise, and what they decide otherwise when asked the same.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::cases::{self, CaseFile, Decided, Scene};
+use super::manifests::{Altered, altered};
 use super::replay;
 use crate::cli::Exit;
 use crate::command::text::counted;
@@ -33,6 +34,8 @@ pub(super) struct Change {
 /// What became of all questions.
 #[derive(Debug, Default)]
 pub(super) struct Comparison {
+    /// What is declared otherwise; where decisions alone are compared, nothing.
+    manifest: Vec<Altered>,
     same: u64,
     changes: Vec<Change>,
 }
@@ -45,16 +48,22 @@ pub enum Corpus<'a> {
     Captured(Option<&'a Postgres>, u32),
 }
 
-/// Puts every question to both builds.
+/// Compares the manifests, and puts every question to both builds.
 ///
 /// # Errors
-/// If a file is no sound handler or no case, could not be read, or there is no question.
+/// If a file is no sound handler or no case, could not be read, or there is no question. What the manifests say otherwise is
+/// told all the same.
 pub async fn diff(config: &OfflineConfig, old: &Path, new: &Path, corpus: Corpus<'_>, json: bool) -> Done {
     let runtime = Runtime::start()?;
     let old = super::rehearsal(config, &runtime, old).await?;
     let new = super::rehearsal(config, &runtime, new).await?;
-    let mut comparison = Comparison::default();
-    for (name, case) in questions(&old, corpus).await? {
+    let manifest = altered(&old.checked().manifest, &new.checked().manifest);
+    let mut comparison = Comparison { manifest, ..Comparison::default() };
+    let questions = questions(&old, corpus).await;
+    if questions.is_err() && !json {
+        comparison.tell_manifest()?;
+    }
+    for (name, case) in questions? {
         let (old, new) = (answer(&old, &case).await, answer(&new, &case).await);
         comparison.add(name, &old.value(), &new.value());
     }
@@ -105,12 +114,14 @@ impl Comparison {
             let kinds =
                 by_kind.iter().map(|((old, new), count)| json!({ "old": old, "new": new, "count": count }));
             say_json(&json!({
+                "manifest": self.manifest,
                 "same": self.same,
                 "changed": self.changes.len(),
                 "by_kind": kinds.collect::<Vec<_>>(),
                 "changes": self.changes,
             }))?;
         } else {
+            self.tell_manifest()?;
             for change in &self.changes {
                 say(format_args!(
                     "{}: {} → {}\n  - old, + new:\n{}\n",
@@ -124,7 +135,20 @@ impl Comparison {
                 say(format_args!("  {count} {old} → {new}{words}"))?;
             }
         }
-        Ok(if self.changes.is_empty() { Exit::Done } else { Exit::Regression })
+        let is_same = self.changes.is_empty() && self.manifest.is_empty();
+        Ok(if is_same { Exit::Done } else { Exit::Regression })
+    }
+
+    /// What is declared comes first: a build that decides the same may still be the wrong one.
+    fn tell_manifest(&self) -> Result<(), CommandError> {
+        if self.manifest.is_empty() {
+            return Ok(());
+        }
+        say("the manifest declares otherwise (old → new):")?;
+        for altered in &self.manifest {
+            say(format_args!("  {}", altered.line()))?;
+        }
+        say("")
     }
 
     fn by_kind(&self) -> BTreeMap<(&str, &str), u64> {

@@ -50,7 +50,7 @@ pub(super) const SDK_MANIFEST: Template = (
 );
 
 /// The SDK's sources. A test holds the list against the folder.
-pub(super) const SDK: [Template; 17] = sdk![
+pub(super) const SDK: [Template; 18] = sdk![
     "cases/declared.rs"
     "cases/diff.rs"
     "cases/file.rs"
@@ -59,6 +59,7 @@ pub(super) const SDK: [Template; 17] = sdk![
     "cases/tests.rs"
     "decision.rs"
     "error.rs"
+    "host_rules.rs"
     "inputs.rs"
     "job.rs"
     "lib.rs"

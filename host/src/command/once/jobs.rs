@@ -18,7 +18,7 @@ use super::words::{Phrase, Words, words};
 const IDS_MAX: usize = 20;
 
 /// Prints at most `limit` jobs, and their payloads if they are asked for.
-pub(super) fn print(shown: &Shown<'_>, limit: usize, payloads: &Payloads<'_>) -> Result<(), CommandError> {
+pub(super) fn print(shown: &Shown<'_>, limit: usize, payloads: &Payloads) -> Result<(), CommandError> {
     lines(shown, limit, payloads).into_iter().try_for_each(say)
 }
 
@@ -28,7 +28,7 @@ struct Told<'r> {
     words: Words,
 }
 
-fn lines(shown: &Shown<'_>, limit: usize, payloads: &Payloads<'_>) -> Vec<String> {
+fn lines(shown: &Shown<'_>, limit: usize, payloads: &Payloads) -> Vec<String> {
     let jobs: Vec<Told<'_>> =
         shown.jobs.iter().map(|job| Told { job, words: words(job, shown.is_dry()) }).collect();
     let now = shown.pass.started_at.as_deref().and_then(|at| at.parse().ok());
@@ -79,7 +79,7 @@ fn table(
     jobs: &[&Told<'_>],
     now: Option<Timestamp>,
     shared: &Shared<'_>,
-    payloads: &Payloads<'_>,
+    payloads: &Payloads,
 ) -> Vec<String> {
     let row = |told: &&Told<'_>| {
         let job = told.job;
@@ -165,7 +165,6 @@ fn reasons<'t>(told: &'t Told<'_>) -> impl Iterator<Item = &'t str> {
 mod tests {
     use salvage_core::decision::DecisionKind;
     use salvage_core::report::{LeaseState, PassSummary};
-    use salvage_core::settings::PassSettings;
 
     use super::super::words::tests::{orphan, with};
     use super::*;
@@ -182,9 +181,8 @@ mod tests {
             why: None,
             queues_in_doubt: vec![],
         };
-        let settings = PassSettings::default();
         let shown = Shown { pass: &pass, sources: vec![], jobs: jobs.iter().collect(), only: None };
-        lines(&shown, limit, &Payloads::of(&settings, false)).join("\n")
+        lines(&shown, limit, &Payloads::of(&[], false)).join("\n")
     }
 
     #[test]

@@ -63,5 +63,5 @@ const fn nothing(why: String) -> Report {
         why: Some(why),
         queues_in_doubt: vec![],
     };
-    Report { pass, sources: vec![], jobs: vec![] }
+    Report { pass, sources: vec![], jobs: vec![], queues: vec![] }
 }
