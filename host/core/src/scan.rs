@@ -17,6 +17,7 @@
 //! doubt that were written since a worker took it, for that worker may have inserted the row itself.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::rc::Rc;
 
 use jiff::Timestamp;
@@ -75,6 +76,17 @@ pub struct Attribution {
     pub foreign: usize,
     /// Perhaps a source's, and nobody can say which row's.
     pub unattributed: usize,
+}
+
+impl fmt::Display for Attribution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { by_id, by_payload, nobody, foreign, unattributed } = self;
+        write!(f, "{by_id} attributed by id, {by_payload} by payload, ")?;
+        if *nobody > 0 {
+            write!(f, "{nobody} with the id of no row, ")?;
+        }
+        write!(f, "{foreign} foreign by name, {unattributed} unattributed")
+    }
 }
 
 /// The entries of one queue that are not readable and not accepted.

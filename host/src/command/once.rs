@@ -3,9 +3,10 @@
 //! Every reason why nothing could be done is printed, not only logged: results are read where nobody keeps the log.
 
 use salvage_core::lease::Scope;
-use salvage_core::report::{JobReport, LeaseState, PassSummary, Report, SourceCounts};
+use salvage_core::report::{JobReport, LeaseState, PassSummary, QueueReport, Report, SourceCounts};
 use salvage_core::settings::PassSettings;
 use salvage_core::source::SourceName;
+use salvage_core::text::name;
 use serde_json::Value;
 
 use super::explain::{known_sources, source_name, there_are};
@@ -92,11 +93,11 @@ pub async fn once<O: Outside>(
 /// A source of a handler that serves.
 fn serving<O: Outside>(asked: &str, outside: &O) -> Result<SourceName, CommandError> {
     let known = known_sources(&outside.handlers().domains());
-    let name = source_name(asked, &known)?;
-    if known.contains(&name) {
-        return Ok(name);
+    let source = source_name(asked, &known)?;
+    if known.contains(&source) {
+        return Ok(source);
     }
-    Err(CommandError::Unknown(format!("no handler that serves has a source {name}; {}", there_are(&known))))
+    Err(CommandError::Unknown(format!("no handler that serves has a source {source}; {}", there_are(&known))))
 }
 
 fn exit(report: &Report) -> Exit {
@@ -125,6 +126,9 @@ impl Printed<'_> {
         self.head(scope)?;
         let shown = Shown::of(report, self.source.as_ref());
         summary::before(&shown)?;
+        for QueueReport { queue, attribution } in &report.queues {
+            say(format_args!("entries of {}: {attribution}", name(queue)))?;
+        }
         jobs::print(&shown, self.limit(), &self.payloads)?;
         summary::after(&shown)
     }

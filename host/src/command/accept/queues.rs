@@ -10,18 +10,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use salvage_core::control::Control;
 use salvage_core::declaration::declaration;
 use salvage_core::epoch::{Continuity, QueueMemory, follow, remember};
 use salvage_core::lease::Scope;
 use salvage_core::settings::PassSettings;
 use salvage_core::snapshot::{QueueReading, Snapshot};
 use salvage_core::source::{SourceName, Standing};
+use salvage_core::text::name;
 
 use super::Operator;
 use crate::cli::Exit;
 use crate::command::text::counted;
 use crate::command::{CommandError, Done, say};
 use crate::pass;
+use crate::stop::stop;
 use crate::ports::{Ask, Clock, Declaration, Handlers, Jobs, Ledger, LoadedDomain, Mark, Outside, Queues};
 
 /// Accepts queues as they are: for each lease of the deployment that has to do with them. Those that were never seen are
@@ -127,6 +130,7 @@ async fn accept_all<O: Outside>(
     operator: Operator<'_>,
 ) -> Result<(), CommandError> {
     show(outside, queues).await?;
+    show_attribution(outside, settings, queues).await?;
     operator.agrees("Accept what these queues hold now as the truth?")?;
     let (domains, who) = (outside.handlers().domains(), operator.who);
     let (mut accepted, mut server) = (BTreeMap::new(), None);
@@ -164,6 +168,28 @@ pub async fn accept_for_declarations<O: Outside>(
                 let name = SourceName { domain: domain.manifest.domain.clone(), source: source.name.clone() };
                 let declaration = Declaration { source: name, text: declaration(source) };
                 outside.ledger().accept_queues(&declaration, &own).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Says what the queues themselves say of the manifests, for which this word does not stand.
+async fn show_attribution<O: Outside>(
+    outside: &O,
+    settings: &PassSettings,
+    queues: &BTreeSet<String>,
+) -> Result<(), CommandError> {
+    let (_switch, never) = stop();
+    for scope in pass::scopes(outside, settings) {
+        // A look for a person: where it fails, what is accepted is looked at by other means, and fails there.
+        let Ok(Ok(survey)) = pass::survey::survey(outside, settings, &scope, &never).await else { continue };
+        for (queue, attribution) in survey.queues.iter().filter(|(queue, _)| queues.contains(*queue)) {
+            say(format_args!("{}: {attribution}", name(queue)))?;
+        }
+        for (source, groups) in &survey.sources {
+            for Control { job_type, figures, .. } in groups {
+                say(format_args!("{source}: {figures} (type {})", name(job_type)))?;
             }
         }
     }

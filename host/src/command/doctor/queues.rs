@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use salvage_core::control::Control;
 use salvage_core::epoch::{Continuity, QueueMemory, follow};
 use salvage_core::lease::Scope;
-use salvage_core::scan::Attribution;
 use salvage_core::settings::PassSettings;
 use salvage_core::snapshot::{QueueReading, Server, Snapshot, UNTOLD};
 
@@ -75,7 +74,7 @@ pub(super) async fn attribution(
     }
     for (queue, attribution) in &survey.queues {
         let subject = format!("entries of {queue}");
-        let told = whose(attribution);
+        let told = attribution.to_string();
         match attribution.unattributed {
             0 => findings.good(&subject, told),
             _ => findings.bad(
@@ -99,15 +98,6 @@ pub(super) async fn attribution(
             }
         }
     }
-}
-
-/// `3 by id, 2 by payload, 1 foreign by name, 0 unattributed`.
-pub(in super::super) fn whose(attribution: &Attribution) -> String {
-    let Attribution { by_id, by_payload, nobody, foreign, unattributed } = attribution;
-    let nobody = if *nobody == 0 { String::new() } else { format!("{nobody} with the id of no row, ") };
-    format!(
-        "{by_id} attributed by id, {by_payload} by payload, {nobody}{foreign} foreign by name, {unattributed} unattributed"
-    )
 }
 
 fn redis(snapshot: &Snapshot, findings: &mut Findings) {
