@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use salvage::ports::{Ask, Mark, QueueTerms, Queues};
 use salvage_core::act::{Act, QueueRefusal, ScriptAnswer};
+use salvage_core::payload::Data;
 use salvage_core::sighting::{QueueFailure, Residue};
 use salvage_core::snapshot::{QueueReading, State};
 use salvage_tests::sim::{Model, on_model};
@@ -149,7 +150,7 @@ async fn check(
     assert_eq!(after[QUEUE].id_counter, Some(8), "every add counts up");
     assert_eq!(after[QUEUE].retained, Vec::<String>::new(), "what was left over is replaced");
     let payload = bench.queues().payloads(QUEUE, &[ENTRY.to_owned()]).await.expect("payloads");
-    assert_eq!(payload, [Some(r#"{"jobId":"1"}"#.to_owned())]);
+    assert_eq!(payload[0].data, Data::Text(r#"{"jobId":"1"}"#.to_owned()));
     let residues = bench.queues().residues(std::slice::from_ref(&act.places)).await.expect("residues");
     assert_eq!(residues, [Residue::HashOnly], "the entry's own hash");
     let again = bench.queues().act(act, terms).await.expect("an answer");

@@ -16,7 +16,7 @@ use salvage_tests::system::{System, job, source, story};
 use serde_json::{Value, json};
 
 use crate::acting::{delayed, lose_generation, running, running_on, with_lost_generation};
-use crate::wasm_fixtures::{Folder, declaring, lines, manifest, shipped};
+use crate::wasm_fixtures::{Folder, declaring, lines, manifest, queue_rule, shipped};
 
 /// `slides/generation` as the hostile handler declares it: it behaves by the row's id.
 pub(crate) fn hostile_slides() -> Value {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use salvage::ports::{Ask, Queues};
 use salvage_core::act::ScriptAnswer;
+use salvage_core::payload::Payload;
 use salvage_core::sighting::QueueFailure;
 use salvage_tests::services::Redis;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -107,6 +108,11 @@ async fn an_act_whose_reply_is_lost_may_have_been_done_and_is_not_repeated() -> 
     Ok(())
 }
 
+/// The payload of a hash with nothing but data.
+fn unnamed(data: &str) -> Payload {
+    Payload { name: None, ..Payload::named("", data) }
+}
+
 #[tokio::test]
 async fn a_late_reply_is_never_read_as_the_answer_to_another_question() -> Result<()> {
     let mut server = Redis::start()?;
@@ -114,12 +120,12 @@ async fn a_late_reply_is_never_read_as_the_answer_to_another_question() -> Resul
     world.arrange(&["HSET @:slide-generation:a data A", "HSET @:slide-generation:b data B"]).await?;
     let queues = queues_within(&server.url(), &world.prefix, Duration::from_millis(300))?;
     let payload = async |id: &str| queues.payloads(QUEUE, &[id.to_owned()]).await;
-    assert_eq!(payload("a").await?, [Some("A".to_owned())]);
+    assert_eq!(payload("a").await?, [unnamed("A")]);
     server.pause()?;
     assert_eq!(payload("a").await, Err(QueueFailure::Timeout { timeout_ms: 300 }));
     server.resume()?;
     // The frozen server answers the first question now, on a connection nobody listens to.
-    assert_eq!(payload("b").await?, [Some("B".to_owned())]);
+    assert_eq!(payload("b").await?, [unnamed("B")]);
     Ok(())
 }
 
@@ -149,7 +155,7 @@ async fn a_database_number_and_a_user_in_the_url_are_used() -> Result<()> {
     world.arrange(&["HSET @:slide-generation:a data A", "ACL SETUSER me on >secret ~* +@all"]).await?;
     let url = format!("redis://me:secret@127.0.0.1:{}/3", server.port());
     let found = queues(&url, &world.prefix)?.payloads(QUEUE, &["a".to_owned()]).await?;
-    assert_eq!(found, [Some("A".to_owned())]);
+    assert_eq!(found, [unnamed("A")]);
     let url = format!("redis://127.0.0.1:{}/99", server.port());
     let failure =
         queues(&url, "bull")?.payloads(QUEUE, &["a".to_owned()]).await.expect_err("no such database");

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 use salvage::ports::{Ask, Mark, Queues};
+use salvage_core::payload::Payload;
 use salvage_core::sighting::QueueFailure;
 use salvage_core::snapshot::{Flaw, Stalled, State};
 use salvage_tests::bullmq::{BULLMQ_5, BULLMQ_6, BullMq};
@@ -139,7 +140,9 @@ async fn payloads_come_in_the_order_they_were_asked_for() -> Result<()> {
         .await?;
     let ids = ["b", "a", "gone", "c"].map(str::to_owned);
     let payloads = world.queues.payloads(QUEUE, &ids).await?;
-    assert_eq!(payloads, [None, Some("{\"jobId\":1}".to_owned()), None, None]);
+    let nameless = Payload { name: None, ..Payload::named("", "{\"jobId\":1}") };
+    let dataless = Payload { name: Some("nothing-more".to_owned()), ..Payload::default() };
+    assert_eq!(payloads, [dataless, nameless, Payload::default(), Payload::default()]);
     assert_eq!(world.queues.payloads(QUEUE, &[]).await?, []);
     Ok(())
 }
