@@ -21,6 +21,7 @@ mod judge;
 mod known;
 mod look;
 mod looking_again;
+mod payloads;
 mod record;
 mod reporting;
 mod scanning;
