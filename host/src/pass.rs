@@ -22,6 +22,7 @@ mod judge;
 mod known;
 mod look;
 mod looking_again;
+mod payloads;
 mod record;
 mod reporting;
 mod scanning;

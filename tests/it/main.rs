@@ -70,6 +70,7 @@ mod postgres_pooler;
 mod postgres_roles;
 mod postgres_rows;
 mod redis_acl;
+mod redis_bytes;
 mod redis_cluster;
 mod redis_connection;
 mod redis_copies;

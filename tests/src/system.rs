@@ -209,8 +209,8 @@ impl System {
     }
 }
 
-async fn connected(redis_url: &str) -> Result<MultiplexedConnection> {
-    // On a busy machine, longer than the library's half a second.
+/// A plain connection that waits on a busy machine, and for large values, longer than the library's half a second.
+pub async fn connected(redis_url: &str) -> Result<MultiplexedConnection> {
     let patient = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(30)));
     Ok(redis::Client::open(redis_url)?.get_multiplexed_async_connection_with_config(&patient).await?)
 }

@@ -16,7 +16,7 @@ use salvage_core::source::{ResolvedSource, SourceName};
 use super::gather::Gathered;
 use super::known::Known;
 use super::{LookedUp, Pass, log_failure};
-use crate::ports::{Jobs, Ledger, Outside, Queues, StoreFailure};
+use crate::ports::{Jobs, Ledger, Outside, StoreFailure};
 
 /// The sources of which an entry was seen.
 #[derive(Debug, Default)]
@@ -119,16 +119,15 @@ impl<O: Outside> Pass<'_, O> {
         rule: &QueueRule,
         entry_ids: &[String],
     ) -> Vec<String> {
-        if entry_ids.is_empty() {
+        let mut row_ids = vec![];
+        let read = self.each_payload(&rule.name, entry_ids, |_, payload| {
+            row_ids.extend(row_id_in(&payload, source, rule));
+        });
+        if let Err(failure) = read.await {
+            log_failure("retained entries could not be read; the source stays uncorroborated", &failure);
             return vec![];
         }
-        match self.outside.queues().payloads(&rule.name, entry_ids).await {
-            Ok(payloads) => payloads.iter().filter_map(|payload| row_id_in(payload, source, rule)).collect(),
-            Err(failure) => {
-                log_failure("retained entries could not be read; the source stays uncorroborated", &failure);
-                vec![]
-            }
-        }
+        row_ids
     }
 }
 

@@ -219,7 +219,7 @@ impl<O: Outside> Pass<'_, O> {
         Ok(())
     }
 
-    /// Returns the entries whose payload was gone. Payloads that are too large for one reply come in several.
+    /// Returns the entries whose payload was gone.
     async fn read_page(
         &self,
         scan: &mut Scan<'_>,
@@ -227,20 +227,13 @@ impl<O: Outside> Pass<'_, O> {
         entries: &[Entry],
     ) -> Result<Vec<Entry>, QueueFailure> {
         let ids: Vec<String> = entries.iter().map(|entry| entry.id.clone()).collect();
-        let (mut gone, mut at) = (vec![], 0);
-        while at < ids.len() {
-            let payloads = self.outside.queues().payloads(queue, &ids[at..]).await?;
-            if payloads.is_empty() {
-                let found = format!("no payload of {} that were asked for", ids.len() - at);
-                return Err(QueueFailure::UnexpectedReply { command: "HMGET", found });
+        let mut gone = vec![];
+        self.each_payload(queue, &ids, |at, payload| {
+            if scan.read(&entries[at], &payload) {
+                gone.push(entries[at].clone());
             }
-            for (entry, payload) in entries[at..].iter().zip(&payloads) {
-                if scan.read(entry, payload) {
-                    gone.push(entry.clone());
-                }
-            }
-            at += payloads.len();
-        }
+        })
+        .await?;
         Ok(gone)
     }
 

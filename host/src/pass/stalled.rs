@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use salvage_core::manifest::QueueRule;
 use salvage_core::naming;
-use salvage_core::payload::{Data, Payload, row_named_in};
+use salvage_core::payload::{Data, row_named_in};
 use salvage_core::sighting::QueueFailure;
 use salvage_core::snapshot::{QueueReading, Stalled, State};
 use salvage_core::source::ResolvedSource;
@@ -84,35 +84,24 @@ impl<O: Outside> Pass<'_, O> {
                 counts[source] += 1;
             }
         }
-        for page in others.chunks(self.settings.page_size as usize) {
-            let payloads = self.payloads_of(queue, page).await;
-            for (source, rule) in rules {
-                let of = &sources[*source];
-                let texts = payloads.iter().filter_map(|payload| match &payload.data {
-                    Data::Text(text) => Some(text),
-                    Data::Missing | Data::TooLong { .. } => None,
-                });
-                let named = texts.filter_map(|text| row_named_in(text, of, rule)).map(Cow::Owned);
-                let named: Vec<_> = named.collect();
-                if !named.is_empty() {
-                    let are_live = self.outside.jobs().are_live(of, &named).await?;
-                    counts[*source] += are_live.into_iter().filter(|is_live| *is_live).count() as u64;
-                }
+        let ids: Vec<String> = others.iter().map(|entry| entry.entry_id.clone()).collect();
+        let mut named: Vec<Vec<Cow<'_, str>>> = vec![vec![]; rules.len()];
+        let read = self.each_payload(queue, &ids, |_, payload| {
+            let Data::Text(text) = payload.data else { return };
+            for ((source, rule), named) in rules.iter().zip(&mut named) {
+                named.extend(row_named_in(&text, &sources[*source], rule).map(Cow::Owned));
+            }
+        });
+        if let Err(failure) = read.await {
+            log_failure("stalled entries are counted by their ids alone", &failure);
+        }
+        for ((source, _), named) in rules.iter().zip(named) {
+            for page in named.chunks(self.settings.page_size as usize) {
+                let are_live = self.outside.jobs().are_live(&sources[*source], page).await?;
+                counts[*source] += are_live.into_iter().filter(|is_live| *is_live).count() as u64;
             }
         }
         Ok(())
-    }
-
-    /// Of the first entries, as many as fit into one reply; none if they could not be read.
-    async fn payloads_of(&self, queue: &str, stalled: &[&Stalled]) -> Vec<Payload> {
-        let ids: Vec<String> = stalled.iter().map(|entry| entry.entry_id.clone()).collect();
-        match self.outside.queues().payloads(queue, &ids).await {
-            Ok(payloads) => payloads,
-            Err(failure) => {
-                log_failure("stalled entries are counted by their ids alone", &failure);
-                vec![]
-            }
-        }
     }
 }
 

@@ -10,7 +10,7 @@
 //! | `sizes`, `strategy` | how much there is to read, and so in which way | nothing |
 //! | `snapshot`, `reading`, `info` | all queues at one instant, and the node that says so | nothing |
 //! | `copies` | long states, copied at that instant and read in pages | `<queue>:salvage:copy:…`, with a time to live |
-//! | `payloads`, `sets`, `residues`, `stalled` | one entry, or a page of them | nothing |
+//! | `payloads`, `fields`, `sets`, `residues`, `stalled` | one entry, or a page of them, bounded by bytes | nothing |
 //! | `names` | which queues exist, as a hint | nothing |
 //! | `lease` | `SET NX`, and scripts that name the owner | the lease key |
 //! | `mark` | our nonce and generation | `<queue>:salvage:host` |
@@ -21,6 +21,7 @@
 mod act;
 mod connection;
 mod copies;
+mod fields;
 mod info;
 mod keys;
 mod lease;

@@ -96,6 +96,11 @@ pub(super) fn text(command: &'static str, value: Value) -> Result<Option<String>
     }
 }
 
+/// A text of bytes. What is not UTF-8 is read as BullMQ reads it: each odd byte replaced. The ids of rows survive that.
+pub(super) fn lossy(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|odd| String::from_utf8_lossy(odd.as_bytes()).into_owned())
+}
+
 /// 0 or 1.
 pub(super) fn flag(command: &'static str, value: &Value) -> Result<bool, QueueFailure> {
     match value {

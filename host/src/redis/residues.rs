@@ -1,7 +1,8 @@
 //! What an absent job left behind in its queues.
 //!
 //! Asked for a page of jobs at once, in as few commands as there are: first the finished sets, one command each, whoever
-//! is looked for; then whether anything at all is left of those that are in none, which as a rule is not so.
+//! is looked for; then whether anything at all is left of those that are in none, which as a rule is not so. Of those that
+//! failed, the beginnings of their reasons.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +13,17 @@ use salvage_core::sighting::{QueueFailure, Residue};
 
 use super::connection::Connection;
 use super::copies::is_refusal;
+use super::fields::{self, Field};
 use super::keys::Keys;
 use super::reply;
 
 /// Longest failed reason kept, in characters; longer ones are cut.
 const REASON_CHARS_MAX: usize = 300;
 
-/// Reads what each job left, over all its places, in two or three round trips.
+/// Bytes that hold at least one character more.
+const REASON_BYTES: usize = 4 * (REASON_CHARS_MAX + 1);
+
+/// Reads what each job left, over all its places, in two to four round trips.
 pub(super) async fn read(
     connection: &Connection,
     prefix: &str,
@@ -40,6 +45,11 @@ pub(super) async fn read(
             taken => taken?,
         }
     }
+    let (failed, keys) = left.failed(prefix);
+    let reasons = fields::read(connection, &keys, "failedReason", REASON_BYTES).await?;
+    for (at, reason) in failed.into_iter().zip(reasons) {
+        left.places[at].reason = reason_of(reason);
+    }
     let mut residues = left.places.iter().map(AtPlace::residue);
     let of_job = |places: &Vec<Place>| residues.by_ref().take(places.len()).fold(Residue::None, weightier);
     Ok(jobs.iter().map(of_job).collect())
@@ -52,7 +62,7 @@ enum Step {
     Finished,
     /// The same with a command for each entry and set, where that was refused.
     EachFinished,
-    /// Why entries failed, and how many hashes there are of all the entries that did not finish.
+    /// How many hashes there are of all the entries that did not finish.
     Rest,
     /// If there are any: of which.
     EachOfRest,
@@ -77,6 +87,10 @@ struct AtPlace<'a> {
 }
 
 impl AtPlace<'_> {
+    fn key(&self, prefix: &str) -> String {
+        Keys::new(prefix, &self.place.queue).entry(&self.place.entry_id)
+    }
+
     const fn is_finished(&self) -> bool {
         self.completed_ms.is_some() || self.failed_ms.is_some()
     }
@@ -104,7 +118,6 @@ impl<'a> Left<'a> {
     /// The commands whose replies [`Self::take`] takes; none if there is nothing to ask.
     fn ask(&self, step: Step, prefix: &str) -> Pipeline {
         let mut commands = redis::pipe();
-        let key = |at: &AtPlace<'_>| Keys::new(prefix, &at.place.queue).entry(&at.place.entry_id);
         match step {
             Step::Finished => {
                 for (queue, positions) in &self.by_queue {
@@ -126,17 +139,14 @@ impl<'a> Left<'a> {
                 }
             }
             Step::Rest => {
-                for at in self.failed() {
-                    commands.cmd("HGET").arg(key(&self.places[at])).arg("failedReason");
-                }
-                let rest: Vec<String> = self.unfinished().map(|at| key(&self.places[at])).collect();
+                let rest: Vec<String> = self.unfinished().map(|at| self.places[at].key(prefix)).collect();
                 if !rest.is_empty() {
                     commands.cmd("EXISTS").arg(rest);
                 }
             }
             Step::EachOfRest if self.hashes > 0 => {
                 for at in self.unfinished() {
-                    commands.cmd("EXISTS").arg(key(&self.places[at]));
+                    commands.cmd("EXISTS").arg(self.places[at].key(prefix));
                 }
             }
             Step::EachOfRest => {}
@@ -165,9 +175,6 @@ impl<'a> Left<'a> {
                 }
             }
             Step::Rest => {
-                for at in self.failed().collect::<Vec<_>>() {
-                    self.places[at].reason = reason_of(next())?;
-                }
                 if self.unfinished().next().is_some() {
                     self.hashes = reply::count("EXISTS", &next())?;
                 }
@@ -181,8 +188,10 @@ impl<'a> Left<'a> {
         Ok(())
     }
 
-    fn failed(&self) -> impl Iterator<Item = usize> {
-        (0..self.places.len()).filter(|at| self.places[*at].failed_ms.is_some())
+    /// Positions and hashes of the entries that failed.
+    fn failed(&self, prefix: &str) -> (Vec<usize>, Vec<String>) {
+        let failed = self.places.iter().enumerate().filter(|(_, at)| at.failed_ms.is_some());
+        failed.map(|(position, at)| (position, at.key(prefix))).unzip()
     }
 
     fn unfinished(&self) -> impl Iterator<Item = usize> {
@@ -222,12 +231,13 @@ fn finished(command: &'static str, score: Value) -> Result<Option<u64>, QueueFai
     }
 }
 
-fn reason_of(value: Value) -> Result<Option<String>, QueueFailure> {
-    // A key of another type has no reason; that it stands in the way is seen when it is acted on.
-    if reply::is_wrong_type(&value) {
-        return Ok(None);
+/// A key of another type has no reason; that it stands in the way is seen when it is acted on.
+fn reason_of(field: Field) -> Option<String> {
+    match field {
+        Field::None => None,
+        Field::Text(reason) => Some(shorten_to(&reason, REASON_CHARS_MAX)),
+        Field::TooLong { bytes } => Some(format!("(its reason was not read: it has {bytes} bytes)")),
     }
-    Ok(reply::text("HGET", value)?.map(|reason| shorten_to(&reason, REASON_CHARS_MAX)))
 }
 
 #[cfg(test)]
@@ -267,11 +277,9 @@ mod tests {
         assert_eq!(one([NONE; 4], &[":1\r\n"], &[":0\r\n", ":1\r\n"]), Ok(vec![Residue::HashOnly]));
         let completed = Residue::Completed { finished_ms: FINISHED_MS };
         assert_eq!(one([SCORE, NONE, NONE, NONE], &[":0\r\n"], &[]), Ok(vec![completed]));
-        let failed = Residue::Failed { finished_ms: FINISHED_MS, reason: Some("out of ink".into()) };
-        let reason = "$10\r\nout of ink\r\n";
-        assert_eq!(one([NONE, NONE, NONE, SCORE], &[reason, ":0\r\n"], &[]), Ok(vec![failed]));
-        let bare = Residue::Failed { finished_ms: FINISHED_MS, reason: None };
-        assert_eq!(one([NONE, SCORE, NONE, SCORE], &[NIL, NIL], &[]), Ok(vec![bare]));
+        let failed = Residue::Failed { finished_ms: FINISHED_MS, reason: None };
+        assert_eq!(one([NONE, NONE, NONE, SCORE], &[":0\r\n"], &[]), Ok(vec![failed.clone()]));
+        assert_eq!(one([NONE, SCORE, NONE, SCORE], &[], &[]), Ok(vec![failed]));
     }
 
     #[test]
@@ -320,10 +328,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_reason_is_cut() {
-        let long = format!("${}\r\n{}\r\n", 400, "x".repeat(400));
-        let Ok(Some(reason)) = reason_of(parsed(&long)) else { panic!("a reason was expected") };
-        assert_eq!(reason.chars().count(), REASON_CHARS_MAX + 1);
+    fn a_long_reason_is_cut_and_a_longer_one_is_not_read() {
+        // The last character was cut in the middle.
+        let cut = String::from_utf8_lossy(&"ü".repeat(700).as_bytes()[..REASON_BYTES - 1]).into_owned();
+        let reason = reason_of(Field::Text(cut)).expect("a reason");
+        assert_eq!(reason, format!("{}…", "ü".repeat(REASON_CHARS_MAX)));
+        assert_eq!(reason_of(Field::None), None);
+        let reason = reason_of(Field::TooLong { bytes: 50_000_000 }).expect("a reason");
+        assert!(reason.contains("50000000 bytes"), "{reason}");
     }
 
     #[test]

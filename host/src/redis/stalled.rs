@@ -12,11 +12,18 @@ use salvage_core::sighting::QueueFailure;
 use salvage_core::snapshot::{Stalled, State};
 
 use super::connection::Connection;
+use super::fields::{self, Field};
 use super::keys::Keys;
 use super::reply;
 
 /// Entries asked for in one pipeline.
 const PAGE: usize = 1_000;
+
+/// Ids of `active` among which they are looked for. It is asked about the first 20,000 at most; more may have come since.
+const ACTIVE_MAX: usize = 50_000;
+
+/// Digits of a number of milliseconds are fewer.
+const TIME_BYTES: usize = 32;
 
 /// Those of `active` that are stalled, in their order.
 pub(super) async fn read(
@@ -66,10 +73,9 @@ async fn still_active(
     unlocked: &[&String],
 ) -> Result<Vec<Stalled>, QueueFailure> {
     let mut commands = redis::pipe();
-    commands.cmd("LRANGE").arg(keys.state(State::Active)).arg(0).arg(-1);
+    commands.cmd("LRANGE").arg(keys.state(State::Active)).arg(0).arg(ACTIVE_MAX - 1);
     for entry_id in unlocked {
         commands.cmd("EXISTS").arg(keys.lock(entry_id));
-        commands.cmd("HGET").arg(keys.entry(entry_id)).arg("processedOn");
     }
     let mut replies = connection.ask_at_one_instant(&commands).await?.into_iter();
     let active = match replies.next() {
@@ -80,14 +86,27 @@ async fn still_active(
     let mut stalled = vec![];
     for entry_id in unlocked {
         let is_locked = reply::flag("EXISTS", &replies.next().unwrap_or_default())?;
-        let taken = replies.next().unwrap_or_default();
         if !is_locked && active.contains(entry_id.as_bytes()) {
-            // Whatever stands there is only reported: without a number, the age is unknown.
-            let taken_ms = bytes(&taken).and_then(|text| str::from_utf8(text).ok()?.parse().ok());
-            stalled.push(Stalled { entry_id: (*entry_id).clone(), taken_ms });
+            stalled.push((*entry_id).clone());
         }
     }
-    Ok(stalled)
+    since(connection, keys, stalled).await
+}
+
+/// Whatever stands in their hashes is only reported: without a number, the age is unknown.
+async fn since(
+    connection: &Connection,
+    keys: &Keys,
+    stalled: Vec<String>,
+) -> Result<Vec<Stalled>, QueueFailure> {
+    let hashes: Vec<String> = stalled.iter().map(|entry_id| keys.entry(entry_id)).collect();
+    let taken = fields::read(connection, &hashes, "processedOn", TIME_BYTES).await?;
+    let taken_ms = |field| match field {
+        Field::Text(text) => text.parse().ok(),
+        Field::None | Field::TooLong { .. } => None,
+    };
+    let stalled = stalled.into_iter().zip(taken);
+    Ok(stalled.map(|(entry_id, field)| Stalled { entry_id, taken_ms: taken_ms(field) }).collect())
 }
 
 fn bytes(value: &Value) -> Option<&[u8]> {

@@ -9,6 +9,9 @@
 //! - Whatever reads a sorted set at one instant visits each of its entries, all over the memory, and that is most of the
 //!   cost. So long ones are left out of the first look: most candidates are found without, or by their ids. Only if any is
 //!   left are they read. Then as copies in lists: no slower than a range, and the host need not hold all ids at once.
+//!
+//! Payloads are bounded by bytes: a reply takes as much of Redis's memory until the client has read it, and a Redis that is
+//! near its limit refuses the application's writes then, or evicts its keys.
 
 use std::collections::BTreeMap;
 
@@ -21,6 +24,45 @@ const BYTES_PER_ID: u64 = 128;
 
 /// A look may take up to this part of the memory that Redis has left.
 const MEMORY_SHARE: u64 = 2;
+
+/// Bytes of payloads that a page may hold however little memory is left. As much as a look at a few thousand ids takes.
+pub(super) const PAGE_SURE: u64 = 256 << 10;
+
+/// Bytes of payloads that a page may hold at most: Redis is busy for two to four milliseconds with them.
+pub(super) const PAGE_MAX: u64 = 1 << 20;
+
+/// A page or reply of payloads may take one in so many of the bytes that Redis has left.
+pub(super) const PAGE_SHARE: u64 = 8;
+
+/// Bytes of a reply that holds one payload at most: on a line of 100 Mbit/s it takes two seconds, and the host holds it
+/// three times for a moment.
+const REPLY_MAX: u64 = 24 << 20;
+
+/// Bytes of a payload that is read at all.
+const PAYLOAD_MAX: u64 = 64 << 20;
+
+/// To read a part of a payload, Redis holds it four times for as long as the script runs.
+const PART_SHARE: u64 = 4;
+
+/// Bytes that Redis is taken to have left if it does not say.
+const LEFT_UNKNOWN: u64 = 64 << 20;
+
+/// For how much there is room when a payload is read alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Room {
+    /// Bytes of one reply.
+    pub(super) reply: u64,
+    /// Bytes of a payload that is read in several of them; a longer one is not read.
+    pub(super) payload: u64,
+}
+
+impl Room {
+    /// With so many bytes left below Redis's limit, if it says so.
+    pub(super) fn within(left: Option<u64>) -> Self {
+        let left = left.unwrap_or(LEFT_UNKNOWN);
+        Self { reply: REPLY_MAX.min(left / PAGE_SHARE), payload: PAYLOAD_MAX.min(left / PART_SHARE) }
+    }
+}
 
 /// Where one way of taking a snapshot gives way to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -172,6 +214,16 @@ mod tests {
             assert_eq!(found, Err(QueueFailure::NoRoom { ids, free: 1_000_000 }));
         }
         assert_eq!(ways(&[(State::Waiting, 10_000)], true, true, Some(0)), []);
+    }
+
+    #[test]
+    fn a_payload_alone_takes_a_small_part_of_the_memory_that_is_left() {
+        let mib = |count: u64| count << 20;
+        let room = |left| (Room::within(left).reply, Room::within(left).payload);
+        assert_eq!(room(PLENTY), (REPLY_MAX, PAYLOAD_MAX));
+        assert_eq!(room(Some(mib(60))), (mib(60) / 8, mib(15)));
+        assert_eq!(room(Some(0)), (0, 0));
+        assert_eq!(room(None), (mib(8), mib(16)), "as long as it does not say");
     }
 
     #[test]
