@@ -255,7 +255,7 @@ async fn handler_check_tells_a_newcomer_what_it_declares() -> Result<()> {
         Held against the database:
         ok   slides/generation: tables, columns and statuses are as declared
 
-        To let it act, put it into the folder of [handlers] dir and add to salvage.toml:
+        Put into the folder of [handlers] dir, it acts: it may do all that it declares, which is
 
         [handler.slides.grants]
         tables = ['"SlideJob"']

@@ -190,7 +190,7 @@ fn a_checked_file_is_judged_beside_those_in_the_folder() -> Result<()> {
     std::fs::write(desk.path("slides.wasm"), shipped("slides"))?;
     let check = desk.salvage(&["handler", "check", "slides.wasm"])?.ended_with(0)?;
     assert!(!check.stdout.contains("note "), "{check:#?}");
-    assert!(check.stdout.ends_with("put into the folder of [handlers] dir, it acts.\n"), "{check:#?}");
+    assert!(check.stdout.contains("\nPut into the folder of [handlers] dir, it acts: "), "{check:#?}");
     rival["domain"] = json!("slides");
     std::fs::write(desk.path("next.wasm"), declaring(&rival))?;
     let check = desk.salvage(&["handler", "check", "next.wasm"])?.ended_with(0)?;

@@ -71,9 +71,14 @@ fn tell_place(placed: &Placed) -> Result<(), CommandError> {
             format!("{file} in the folder serves the same domain: put this file in its place, not beside it");
         say(beside("note ", &note))?;
     }
+    let grants = needed(manifest).lines().join("\n");
+    let grants = format!("[handler.{}.grants]\n{grants}", manifest.domain);
     match &placed.report.state {
         LoadState::Active => {
-            return say("It may do what it declares: put into the folder of [handlers] dir, it acts.");
+            say(
+                "Put into the folder of [handlers] dir, it acts: it may do all that it declares, which is\n",
+            )?;
+            return say(grants);
         }
         LoadState::Refused { fault, .. } => {
             let fault = fault.to_string();
@@ -88,9 +93,8 @@ fn tell_place(placed: &Placed) -> Result<(), CommandError> {
         }
         LoadState::Observed { .. } | LoadState::Loading(_) | LoadState::Quarantined { .. } => {}
     }
-    let grants = needed(manifest).lines().join("\n");
     say("To let it act, put it into the folder of [handlers] dir and add to salvage.toml:\n")?;
-    say(format_args!("[handler.{}.grants]\n{grants}", manifest.domain))
+    say(grants)
 }
 
 fn say_as_json(
