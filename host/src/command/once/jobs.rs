@@ -47,32 +47,41 @@ fn lines(shown: &Shown<'_>, limit: usize, payloads: &Payloads) -> Vec<String> {
     if left > 0 {
         lines.push(format!("\n… and {}; --limit says how many are shown", counted(left as u64, "more job")));
     }
-    lines.extend(shared.lines(&jobs));
+    lines.extend(shared.lines());
     lines
 }
 
-/// The jobs come source by source.
-fn by_source<'j, 'r>(jobs: &'j [Told<'r>]) -> impl Iterator<Item = &'j [Told<'r>]> {
-    let name = |told: &Told<'_>| (told.job.domain.clone(), told.job.source.clone());
-    jobs.chunk_by(move |a, b| name(a) == name(b))
+/// One list for each source, in the order of their first jobs: rows that cannot be judged come last in a report.
+fn by_source<'j, 'r>(jobs: &'j [Told<'r>]) -> Vec<Vec<&'j Told<'r>>> {
+    let mut sources: Vec<Vec<&Told<'_>>> = Vec::new();
+    for told in jobs {
+        let is_its = |of: &&mut Vec<&Told<'_>>| {
+            let first = of[0].job;
+            first.domain == told.job.domain && first.source == told.job.source
+        };
+        match sources.iter_mut().find(is_its) {
+            Some(of_source) => of_source.push(told),
+            None => sources.push(vec![told]),
+        }
+    }
+    sources
 }
 
 /// Those of which the same is told stand together; else in their order.
-fn sorted<'j, 'r>(jobs: &'j [Told<'r>]) -> Vec<&'j Told<'r>> {
+fn sorted<'j, 'r>(mut jobs: Vec<&'j Told<'r>>) -> Vec<&'j Told<'r>> {
     let key = |told: &Told<'_>| {
         let phrases: Vec<&str> = told.words.phrases.iter().map(|phrase| phrase.words).collect();
-        (told.words.seen, phrases.join(" "))
+        (told.words.seen, phrases)
     };
-    let mut order: Vec<(&str, String)> = Vec::new();
-    for told in jobs {
+    let mut order = Vec::new();
+    for told in &jobs {
         let key = key(told);
         if !order.contains(&key) {
             order.push(key);
         }
     }
-    let mut sorted: Vec<&Told<'_>> = jobs.iter().collect();
-    sorted.sort_by_key(|told| order.iter().position(|of| *of == key(told)));
-    sorted
+    jobs.sort_by_cached_key(|told| order.iter().position(|of| *of == key(told)));
+    jobs
 }
 
 fn table(
@@ -112,48 +121,46 @@ fn sentence(words: &Words, shared: &Shared<'_>) -> String {
     if words.seen.is_empty() { phrases } else { format!("{}: {phrases}", words.seen) }
 }
 
-/// Reasons that several jobs have in common, and their numbers.
-struct Shared<'r>(BTreeMap<&'r str, usize>);
+/// Reasons that several jobs have in common, with their numbers and the ids of the jobs.
+struct Shared<'r>(BTreeMap<&'r str, (usize, Vec<&'r str>)>);
 
 impl<'r> Shared<'r> {
     fn of(jobs: &'r [Told<'_>]) -> Self {
-        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        let mut order = Vec::new();
-        for why in jobs.iter().flat_map(reasons) {
-            let count = counts.entry(why).or_default();
-            *count += 1;
-            if *count == 2 {
-                order.push(why);
+        let mut ids: BTreeMap<&str, (usize, Vec<&str>)> = BTreeMap::new();
+        let mut number = 0;
+        for told in jobs {
+            let mut reasons: Vec<&str> = reasons(told).collect();
+            reasons.dedup();
+            for why in reasons {
+                let (numbered, ids) = ids.entry(why).or_default();
+                ids.push(&told.job.id);
+                if ids.len() == 2 {
+                    number += 1;
+                    *numbered = number;
+                }
             }
         }
-        Self(order.into_iter().enumerate().map(|(index, why)| (why, index + 1)).collect())
+        ids.retain(|_, (_, ids)| ids.len() > 1);
+        Self(ids)
     }
 
     fn number(&self, why: &str) -> Option<usize> {
-        self.0.get(why).copied()
+        self.0.get(why).map(|(number, _)| *number)
     }
 
     /// Each reason with how many jobs have it, and which.
-    fn lines(&self, jobs: &[Told<'_>]) -> Vec<String> {
-        let mut numbered: Vec<(usize, &str)> = self.0.iter().map(|(why, number)| (*number, *why)).collect();
+    fn lines(&self) -> Vec<String> {
+        let mut numbered: Vec<_> = self.0.iter().map(|(why, (number, ids))| (*number, *why, ids)).collect();
         numbered.sort_unstable();
-        let mut lines = Vec::new();
-        for (number, why) in numbered {
-            if number == 1 {
-                lines.push(String::new());
-            }
-            let ids: Vec<&str> = jobs
-                .iter()
-                .filter(|told| reasons(told).any(|of| of == why))
-                .map(|told| told.job.id.as_str())
-                .collect();
+        let line = |(number, why, ids): (usize, &str, &Vec<&str>)| {
             let named: Vec<_> = ids.iter().take(IDS_MAX).map(|id| name(id)).collect();
             let more = ids.len().saturating_sub(IDS_MAX);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             let text = format!("{} jobs ({}{more}): {}", ids.len(), named.join(", "), reason(why));
-            lines.push(beside(&format!("[{number}] "), &text));
-        }
-        lines
+            beside(&format!("[{number}] "), &text)
+        };
+        let empty = (!numbered.is_empty()).then(String::new);
+        empty.into_iter().chain(numbered.into_iter().map(line)).collect()
     }
 }
 
@@ -198,6 +205,7 @@ mod tests {
             waits("c", "deck 2 is gone"),
             orphan("d"),
             video,
+            orphan("last"),
         ];
         insta::assert_snapshot!(told(&jobs, usize::MAX), @r"
 
@@ -207,6 +215,7 @@ mod tests {
         c        OUTLINE  QUEUED  2 h  in no queue: waits for accept [1]; then to be marked failed: deck 2 is gone
         long-id  OUTLINE  QUEUED  2 h  in no queue: to be put back
         d        OUTLINE  QUEUED  2 h  in no queue: to be put back
+        last     OUTLINE  QUEUED  2 h  in no queue: to be put back
 
         video/generation
         ID   TYPE  STATUS  AGE  WHAT
