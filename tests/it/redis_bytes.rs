@@ -62,9 +62,17 @@ impl World {
     /// So many bytes below its limit from now on.
     async fn limit(&self, policy: &str, left: usize) -> Result<()> {
         let memory = self.server.command(&["INFO", "memory"])?;
-        let used = memory.lines().find_map(|line| line.strip_prefix("used_memory:")).context("used_memory")?;
+        let used =
+            memory.lines().find_map(|line| line.strip_prefix("used_memory:")).context("used_memory")?;
         let limit = used.trim().parse::<usize>()? + left;
-        self.server.command(&["CONFIG", "SET", "maxmemory-policy", policy, "maxmemory", &limit.to_string()])?;
+        self.server.command(&[
+            "CONFIG",
+            "SET",
+            "maxmemory-policy",
+            policy,
+            "maxmemory",
+            &limit.to_string(),
+        ])?;
         Ok(())
     }
 
@@ -114,7 +122,8 @@ impl Writer {
             let (mut written, mut refused) = (0, 0);
             while !told.load(Ordering::Relaxed) {
                 let key = format!("application:{}", written % 100);
-                let reply = redis::cmd("SET").arg(key).arg("v".repeat(1_000)).query_async::<()>(&mut redis).await;
+                let reply =
+                    redis::cmd("SET").arg(key).arg("v".repeat(1_000)).query_async::<()>(&mut redis).await;
                 match reply {
                     Ok(()) => written += 1,
                     Err(error) if error.code() == Some("OOM") => refused += 1,
@@ -249,7 +258,8 @@ impl Adapter {
 
     fn leave(&self, bytes: usize) -> Result<()> {
         let memory = self.server.command(&["INFO", "memory"])?;
-        let used = memory.lines().find_map(|line| line.strip_prefix("used_memory:")).context("used_memory")?;
+        let used =
+            memory.lines().find_map(|line| line.strip_prefix("used_memory:")).context("used_memory")?;
         let limit = used.trim().parse::<usize>()? + bytes;
         self.server.command(&["CONFIG", "SET", "maxmemory", &limit.to_string()]).map(drop)
     }
@@ -280,12 +290,16 @@ async fn a_page_holds_the_first_payloads_that_fit_and_at_least_one() -> Result<(
     adapter.leave(4 * MB)?;
     assert_eq!(lengths(&adapter.read(&["b", "c", "d"]).await?), [Some(400_000)]);
     let long = adapter.read(&["e", "f"]).await?;
-    assert_eq!(long.iter().map(|payload| &payload.data).collect::<Vec<_>>(), [&Data::TooLong { bytes: 2_000_000 }]);
+    assert_eq!(
+        long.iter().map(|payload| &payload.data).collect::<Vec<_>>(),
+        [&Data::TooLong { bytes: 2_000_000 }]
+    );
     Ok(())
 }
 
 #[tokio::test]
-async fn a_payload_beyond_one_reply_is_read_in_parts_and_beyond_all_bounds_told_by_its_length() -> Result<()> {
+async fn a_payload_beyond_one_reply_is_read_in_parts_and_beyond_all_bounds_told_by_its_length() -> Result<()>
+{
     let adapter = Adapter::fresh().await?;
     let long = format!("{}end", "0123456789".repeat(5 * MB));
     adapter.set("long", "name", "work").await?;

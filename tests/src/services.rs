@@ -50,7 +50,9 @@ pub fn redis_url() -> Result<String> {
 
 /// The `salvage` binary under test.
 pub fn salvage_binary() -> Result<PathBuf> {
-    if let Ok(old) = env::var("SALVAGE_OLD_BIN") { return Ok(old.into()); } // TEMPORARY
+    if let Ok(old) = env::var("SALVAGE_OLD_BIN") {
+        return Ok(old.into());
+    } // TEMPORARY
     variable("SALVAGE_TEST_BIN").map(PathBuf::from)
 }
 

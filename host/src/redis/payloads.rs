@@ -237,7 +237,14 @@ mod tests {
         let whole = part(parsed("*3\r\n:3\r\n$2\r\nab\r\n$3\r\nxyz\r\n")).expect("a part");
         assert_eq!(whole.map(|part| part.bytes), Some(b"xyz".to_vec()));
         assert!(part(parsed("*1\r\n:4\r\n")).is_ok_and(|part| part.is_none()));
-        for odd in ["*0\r\n", "$-1\r\n", ":3\r\n", "*1\r\n$1\r\n3\r\n", "*3\r\n:3\r\n$2\r\nab\r\n$-1\r\n", "-NOPERM no\r\n"] {
+        for odd in [
+            "*0\r\n",
+            "$-1\r\n",
+            ":3\r\n",
+            "*1\r\n$1\r\n3\r\n",
+            "*3\r\n:3\r\n$2\r\nab\r\n$-1\r\n",
+            "-NOPERM no\r\n",
+        ] {
             assert!(part(parsed(odd)).is_err(), "{odd:?}");
         }
     }

@@ -24,8 +24,8 @@ use crate::cli::Exit;
 use crate::command::text::counted;
 use crate::command::{CommandError, Done, say};
 use crate::pass;
-use crate::stop::stop;
 use crate::ports::{Ask, Clock, Declaration, Handlers, Jobs, Ledger, LoadedDomain, Mark, Outside, Queues};
+use crate::stop::stop;
 
 /// Accepts queues as they are: for each lease of the deployment that has to do with them. Those that were never seen are
 /// named and left out.
