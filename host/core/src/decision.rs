@@ -2,7 +2,7 @@
 //!
 //! The handler proposes, [`rule`] disposes: it refuses what the manifest does not cover, and turns a requeue into a fail
 //! where the job may not be begun again or was already recovered too often. The rules that a handler's author can hold a
-//! decision against without a host are in [`host_rules`].
+//! decision against without a host are in `host_rules`.
 
 use std::time::Duration;
 

@@ -4,7 +4,8 @@
 //! is then still there: as a value of the payload, as the job's name, or as a part of the entry's id. Such an entry may
 //! be the candidate's job, whatever the manifest says, so the candidate is not absent.
 //!
-//! Ids of digits alone are in many payloads for other reasons (pages, users, years): see [`Mentions::take`].
+//! Ids of digits alone are in many payloads for other reasons (pages, users, years): in an entry that is foreign by its name
+//! they count only where nothing confirms the declaration.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
