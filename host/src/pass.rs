@@ -48,6 +48,7 @@ use salvage_core::report::{LeaseState, Report};
 use salvage_core::scan::{Attribution, Verdict};
 use salvage_core::settings::PassSettings;
 use salvage_core::sighting::{QueueFailure, Sighting};
+use salvage_core::source::ResolvedSource;
 use salvage_core::storm;
 use salvage_core::usage::Usage;
 
@@ -288,7 +289,8 @@ impl LookedUp {
     /// What became of the control rows, and the candidates without them.
     fn split(
         &mut self,
-        sources: usize,
+        sources: &[ResolvedSource],
+        known: &known::Known,
         unread: Vec<(usize, Group)>,
         judged: &mut Verdict,
     ) -> (Vec<Vec<Control>>, Vec<Candidate>) {
@@ -303,8 +305,12 @@ impl LookedUp {
         let rows = rows.iter().zip(&sightings).enumerate();
         let rows =
             rows.map(|(at, (row, sighting))| (row, sighting, judged.by_payload.contains(&(first_row + at))));
-        let rows = rows.filter(|(row, ..)| looked_up.contains(&row.source));
-        (controls::groups(sources, rows, unread), candidates)
+        // What was lost with Redis's data, also as this very look found out, says nothing of a declaration.
+        let since: Vec<Timestamp> =
+            sources.iter().map(|source| controls::settled_since_loss(source, &known.memories)).collect();
+        let rows =
+            rows.filter(|(row, ..)| looked_up.contains(&row.source) && row.updated >= since[row.source]);
+        (controls::groups(sources.len(), rows, unread), candidates)
     }
 }
 
@@ -353,7 +359,7 @@ impl<'a, O: Outside> Pass<'a, O> {
             self.judge(&gathered.sources, &looked_up.candidates, looked_up.riders, &mut known).await?;
         steps.ended("judge");
         let seen = self.corroborate(&gathered, &looked_up, &known, &judged, &memories.declared).await?;
-        let (groups, candidates) = looked_up.split(gathered.own().len(), unread, &mut judged);
+        let (groups, candidates) = looked_up.split(gathered.own(), &known, unread, &mut judged);
         let controls = controls::Controls { declared: memories.declared, groups, confirmed: seen.in_pass };
         controls.doubt_weak(&gathered.sources, &candidates, &mut judged);
         self.end_contradicted(&gathered, &judged.contradicted).await?;

@@ -47,12 +47,17 @@ async fn a_healthy_system_is_well_and_doctor_says_by_what() -> Result<()> {
         ok   queue slide-generation: 0 jobs scheduled, counter 100; epoch since [time]
         ok   queue video-composition: 0 jobs scheduled, counter 100; epoch since [time]
         ok   queue video-export: 0 jobs scheduled, counter 100; epoch since [time]
+        ok   entries of narration: 0 attributed by id, 0 by payload, 0 foreign by name, 0 unattributed
+        ok   entries of slide-export: 0 attributed by id, 0 by payload, 0 foreign by name, 0 unattributed
+        ok   entries of slide-generation: 0 attributed by id, 0 by payload, 0 foreign by name, 0 unattributed
+        ok   entries of video-composition: 0 attributed by id, 0 by payload, 0 foreign by name, 0 unattributed
+        ok   entries of video-export: 0 attributed by id, 0 by payload, 0 foreign by name, 0 unattributed
 
-        all is well: 15 checks
+        all is well: 20 checks
         "#);
     });
     let findings = salvage(&system, &["doctor", "--json"])?.ended_with(0)?.json()?;
-    assert_eq!(findings.as_array().map(Vec::len), Some(15));
+    assert_eq!(findings.as_array().map(Vec::len), Some(20));
     Ok(())
 }
 
@@ -97,7 +102,8 @@ async fn a_wiped_queue_a_new_queue_and_an_evicting_redis_are_named_with_what_to_
         "BAD  queue slide-generation: 0 jobs scheduled, counter 100; the host's own key is gone: Redis was wiped, or \
          lost what it had; older orphans will wait: if what it holds now is the truth, run `salvage accept \
          slide-generation`\n",
-        "accept the queue if it is new (`salvage accept narration`)\n",
+        "queues that exist: \"slide-generation\", ",
+        "if it is new, run `salvage accept --new narration`\n",
     ] {
         assert!(ran.stdout.contains(expected), "{ran:#?} lacks {expected}");
     }
@@ -140,7 +146,7 @@ async fn an_invalid_leftover_is_dropped_and_built_again() -> Result<()> {
     let made =
         ran(system.salvage(&["doctor", "--create-indexes", "--json"])?.env("RUST_LOG", "salvage=info"))?;
     let made = made.ended_with(0)?;
-    assert_eq!(made.json()?.as_array().map(Vec::len), Some(15), "statements are not in the JSON");
+    assert_eq!(made.json()?.as_array().map(Vec::len), Some(20), "statements are not in the JSON");
     let drop = made.stderr.find("DROP INDEX CONCURRENTLY \"public\".\"SlideJob_live\";");
     let create = made.stderr.find("CREATE INDEX CONCURRENTLY \"SlideJob_salvage_live\"");
     assert!(drop.is_some() && drop < create, "{made:#?}");

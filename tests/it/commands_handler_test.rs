@@ -166,11 +166,11 @@ fn what_is_no_case_is_told_by_file() -> Result<()> {
     let ran = desk.salvage(&["handler", "test", "hostile.wasm"])?.ended_with(5)?;
     assert_said!(ran.stdout, @r"
           case    decision fuel
-    FAIL  a.json  -            0
-    FAIL  b.json  -            0
+    FAIL  a.json  -              0
+    FAIL  b.json  -              0
     ok    c.json  hold [fuel]
-    FAIL  d.json  -            0
-    FAIL  e.json  -            0
+    FAIL  d.json  -              0
+    FAIL  e.json  -              0
 
     cases/a.json:
       not a case: EOF while parsing an object at line 1 column 1

@@ -74,7 +74,7 @@ fn job<'v>(report: &'v Value, id: &str) -> &'v Value {
 
 /// Every key at every level; words in kebab case; counters that add up.
 fn check_shape(report: &Value) {
-    assert_eq!(keys_of(report), ["jobs", "pass", "sources"]);
+    assert_eq!(keys_of(report), ["jobs", "pass", "queues", "sources"]);
     assert_eq!(keys_of(&report["pass"]), PASS);
     for source in report["sources"].as_array().expect("an array") {
         assert_eq!(keys_of(source), SOURCE);

@@ -18,6 +18,9 @@ const HOSTILE: &str = "a\u{1b}[2J\u{1b}]52;c;cm0=\u{7}\r\nb SCHEDULED\u{202e}\u{
 /// As it is shown.
 const SHOWN: &str = r"a\u{1b}[2J\u{1b}]52;c;cm0=\u{7}\r\nb SCHEDULED\u{202e}\u{2066}c\u{200b}\u{9b}1m";
 
+/// The reason of the handler as it is taken in: what acts on a terminal is taken out before it is kept anywhere.
+const REASON: &str = "job a[2J]52;c;cm0= b SCHEDULEDc\u{200b}1m";
+
 /// A system whose slides are in the hands of the hostile handler, with one orphan.
 async fn hostile() -> Result<(System, Folder)> {
     let folder = Folder::of(&[("slides.wasm", declaring(&hostile_slides()))]);
@@ -43,14 +46,9 @@ async fn nothing_that_is_shown_acts_on_a_terminal_or_forges_a_line() -> Result<(
     for arguments in [&["plan"][..], &["plan", "--payload"], &["once"], &["explain", "generation", HOSTILE]] {
         let ran = salvage(&system, arguments)?.ended_with(0)?;
         check_harmless(&ran);
-        assert!(ran.stdout.contains(&format!(": job {SHOWN}\n")), "{ran:#?}");
-        assert_eq!(
-            ran.stdout.lines().filter(|line| line.contains(SHOWN)).count(),
-            match arguments[0] {
-                "explain" => 2,
-                _ => 1,
-            }
-        );
+        let reason = REASON.replace('\u{200b}', r"\u{200b}");
+        assert!(ran.stdout.contains(&format!(": {reason}\n")), "{ran:#?}");
+        assert_eq!(ran.stdout.lines().filter(|line| line.contains(SHOWN)).count(), 1, "{ran:#?}");
     }
     let unknown = salvage(&system, &["explain", &format!("slides/{HOSTILE}"), "1"])?.ended_with(1)?;
     assert!(!unknown.stderr.contains(['\u{1b}', '\u{202e}', '\u{9b}']), "{unknown:#?}");
@@ -74,7 +72,7 @@ async fn json_holds_the_very_text_by_jsons_own_escapes() -> Result<()> {
                 &told["jobs"][0]["decision"]["reason"]
             }
         };
-        assert_eq!(reason, &json!(format!("job {HOSTILE}")));
+        assert_eq!(reason, &json!(REASON));
     }
     Ok(())
 }

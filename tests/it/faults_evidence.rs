@@ -62,7 +62,7 @@ async fn a_healthy_act_rests_on_every_guard() -> Result<()> {
     prefix "[prefix]"
     queue slide-export {"accepted":false,"continuity":{"verdict":"continues"},"epoch_began":"[time]","remembered":{"evicted_keys":0,"id":100,"nonces":["nonce 0"],"replid":"[12 digits]","run_id":"[12 digits]"},"seen":{"flaws":[],"id":100,"ids":1,"meta":true,"nonce":"nonce 0","unreadable":null}}
     queue slide-generation {"accepted":false,"continuity":{"verdict":"continues"},"epoch_began":"[time]","remembered":{"evicted_keys":0,"id":100,"nonces":["nonce 1"],"replid":"[12 digits]","run_id":"[12 digits]"},"seen":{"flaws":[],"id":100,"ids":0,"meta":true,"nonce":"nonce 1","unreadable":null}}
-    scan {"departed":0,"foreign":0,"read":0,"unreadable":0}
+    scan {"departed":0,"foreign":0,"read":0,"unattributed":0,"unreadable":0}
     second_look true
     server {"evicted_keys":0,"loading":false,"maxmemory_policy":"noeviction","replid":"[12 digits]","role":"master","run_id":"[12 digits]"}
     snapshot_ms [ms]
@@ -85,7 +85,7 @@ async fn after_a_wipe_the_nonce_that_is_missing_is_named() -> Result<()> {
     prefix "[prefix]"
     queue slide-export {"accepted":false,"continuity":{"kind":"nonce-missing","verdict":"broken"},"epoch_began":"[time]","remembered":{"evicted_keys":0,"id":100,"nonces":["nonce 0"],"replid":"[12 digits]","run_id":"[12 digits]"},"seen":{"flaws":[],"id":100,"ids":0,"meta":true,"nonce":null,"unreadable":null}}
     queue slide-generation {"accepted":false,"continuity":{"kind":"nonce-missing","verdict":"broken"},"epoch_began":"[time]","remembered":{"evicted_keys":0,"id":100,"nonces":["nonce 1"],"replid":"[12 digits]","run_id":"[12 digits]"},"seen":{"flaws":[],"id":100,"ids":0,"meta":true,"nonce":null,"unreadable":null}}
-    scan {"departed":0,"foreign":0,"read":0,"unreadable":0}
+    scan {"departed":0,"foreign":0,"read":0,"unattributed":0,"unreadable":0}
     second_look false
     server {"evicted_keys":0,"loading":false,"maxmemory_policy":"noeviction","replid":"[12 digits]","role":"master","run_id":"[12 digits]"}
     snapshot_ms [ms]
@@ -131,7 +131,7 @@ async fn evictions_are_counted_beside_what_was_remembered() -> Result<()> {
     prefix "[prefix]"
     queue slide-export {"accepted":false,"continuity":{"keys":[number],"kind":"evicted","verdict":"broken"},"epoch_began":"[time]","remembered":{"evicted_keys":0,"id":100,"nonces":["nonce 0"],"replid":"[12 digits]","run_id":"[12 digits]"},"seen":{"flaws":[],"id":100,"ids":1,"meta":true,"nonce":"nonce 0","unreadable":null}}
     queue slide-generation {"accepted":false,"continuity":{"keys":[number],"kind":"evicted","verdict":"broken"},"epoch_began":"[time]","remembered":{"evicted_keys":0,"id":100,"nonces":["nonce 1"],"replid":"[12 digits]","run_id":"[12 digits]"},"seen":{"flaws":[],"id":100,"ids":0,"meta":true,"nonce":"nonce 1","unreadable":null}}
-    scan {"departed":0,"foreign":0,"read":0,"unreadable":0}
+    scan {"departed":0,"foreign":0,"read":0,"unattributed":0,"unreadable":0}
     second_look false
     server {"evicted_keys":[number],"loading":false,"maxmemory_policy":"allkeys-lfu","replid":"[12 digits]","role":"master","run_id":"[12 digits]"}
     snapshot_ms [ms]
@@ -153,7 +153,7 @@ async fn of_unreadable_entries_one_is_named_and_all_are_counted() -> Result<()> 
     prefix "[prefix]"
     queue slide-export {"accepted":false,"continuity":{"verdict":"continues"},"epoch_began":"[time]","remembered":{"evicted_keys":0,"id":100,"nonces":["nonce 0"],"replid":"[12 digits]","run_id":"[12 digits]"},"seen":{"flaws":[],"id":100,"ids":1,"meta":true,"nonce":"nonce 0","unreadable":null}}
     queue slide-generation {"accepted":false,"continuity":{"verdict":"continues"},"epoch_began":"[time]","remembered":{"evicted_keys":0,"id":100,"nonces":["nonce 1"],"replid":"[12 digits]","run_id":"[12 digits]"},"seen":{"flaws":[],"id":100,"ids":2,"meta":true,"nonce":"nonce 1","unreadable":{"count":2,"entry":"scribble","fault":"not-json"}}}
-    scan {"departed":0,"foreign":0,"read":3,"unreadable":2}
+    scan {"departed":0,"foreign":0,"read":3,"unattributed":0,"unreadable":2}
     second_look false
     server {"evicted_keys":0,"loading":false,"maxmemory_policy":"noeviction","replid":"[12 digits]","role":"master","run_id":"[12 digits]"}
     snapshot_ms [ms]

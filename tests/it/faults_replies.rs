@@ -95,7 +95,11 @@ async fn a_transaction_that_answers_too_little_is_no_snapshot() -> Result<()> {
 
 #[tokio::test]
 async fn a_node_that_does_not_say_its_role_proves_nothing() -> Result<()> {
-    check_spoilt(Spoil::replacing("\r\nrole:", "\r\nrule:"), unexpected("INFO", "no line \"role\"")).await
+    let doubt = Doubt::Redis(QueueFailure::Untold {
+        what: "role",
+        why: "it may be a replica that lags behind, and a job that it does not have yet is not lost",
+    });
+    check_spoilt(Spoil::replacing("\r\nrole:", "\r\nrule:"), doubt).await
 }
 
 #[tokio::test]

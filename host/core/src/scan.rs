@@ -78,6 +78,14 @@ pub struct Attribution {
     pub unattributed: usize,
 }
 
+impl Attribution {
+    /// How many entries it speaks of.
+    #[must_use]
+    pub const fn entries(&self) -> usize {
+        self.by_id + self.by_payload + self.nobody + self.foreign + self.unattributed
+    }
+}
+
 impl fmt::Display for Attribution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { by_id, by_payload, nobody, foreign, unattributed } = self;

@@ -126,7 +126,8 @@ impl Printed<'_> {
         self.head(scope)?;
         let shown = Shown::of(report, self.source.as_ref());
         summary::before(&shown)?;
-        for QueueReport { queue, attribution } in &report.queues {
+        let read = report.queues.iter().filter(|of| of.attribution.entries() > 0 && self.source.is_none());
+        for QueueReport { queue, attribution } in read {
             say(format_args!("entries of {}: {attribution}", name(queue)))?;
         }
         jobs::print(&shown, self.limit(), &self.payloads)?;

@@ -88,7 +88,7 @@ fn the_example_has_every_setting() {
     let whole: String = EXAMPLE.lines().map(uncommented).collect();
     // The one mode in which every setting of [redis] is of use.
     let sentinel = [("SALVAGE_REDIS__MODE", "sentinel"), ("REDIS_URL", "rediss://:hunter2@main")];
-    assert_snapshot!(refused(&whole, &sentinel), @"invalid configuration: salvage.toml:128:10: [admin] listen: a listener is not supported in this version (leave it out)");
+    assert_snapshot!(refused(&whole, &sentinel), @"invalid configuration: salvage.toml:132:10: [admin] listen: a listener is not supported in this version (leave it out)");
 
     let supported = |line: &&str| !line.starts_with("listen");
     let supported: String = whole.lines().filter(supported).map(|line| format!("{line}\n")).collect();

@@ -117,7 +117,7 @@ impl<O: Outside> Pass<'_, O> {
         memories: &BTreeMap<String, QueueMemory>,
     ) -> Vec<Group> {
         let Ok(before) = now.checked_sub(control::AGE_MIN) else { return vec![] };
-        let since = settled_since(source.declared.queues.iter().filter_map(|rule| memories.get(&rule.name)));
+        let since = settled_since_loss(source, memories);
         let statuses = [LiveStatus::Queued, LiveStatus::Processing];
         let groups = source.declared.job_types.iter().flat_map(|job_type| {
             statuses.map(|status| Group {
@@ -184,6 +184,14 @@ impl<O: Outside> Pass<'_, O> {
         self.check_lease()?;
         self.outside.ledger().confirm(&confirmations, looked_at, &licence.fence).await
     }
+}
+
+/// Since when the rows of a source say something of its declaration.
+pub(crate) fn settled_since_loss(
+    source: &ResolvedSource,
+    memories: &BTreeMap<String, QueueMemory>,
+) -> Timestamp {
+    settled_since(source.declared.queues.iter().filter_map(|rule| memories.get(&rule.name)))
 }
 
 /// The groups that failed, and those that passed after they had failed.

@@ -123,12 +123,14 @@ pub(crate) struct QueueDoubt {
 impl QueueDoubt {
     pub(crate) fn of(sources: &[ResolvedSource], known: &Known) -> Self {
         let in_doubt = |queue: &String, why: String| QueueInDoubt { queue: queue.clone(), why };
-        let look = match &known.look {
-            Ok(look) => look.snapshot.server_fault().map_or(Ok(look), Err),
-            Err(failure) => Err(failure.clone()),
-        };
-        match look {
+        let all =
+            |why: &str| queue_names(sources).iter().map(|queue| in_doubt(queue, why.to_owned())).collect();
+        match &known.look {
             Ok(look) => {
+                if let Some(fault) = look.snapshot.server_fault() {
+                    // Jobs that such a node holds are judged: no absence is.
+                    return Self { why: None, queues: all(&fault.to_string()) };
+                }
                 let accepted = known.accepted().queues;
                 let flawed = look.snapshot.queues.iter().filter_map(|(queue, reading)| {
                     let counts = |flaw: &&Flaw| !flaw.is_lack_of_trace() || !accepted.contains(queue);
@@ -138,7 +140,7 @@ impl QueueDoubt {
             }
             Err(failure) => {
                 let why = failure.to_string();
-                let queues = queue_names(sources).iter().map(|queue| in_doubt(queue, why.clone())).collect();
+                let queues = all(&why);
                 Self { why: Some(why), queues }
             }
         }

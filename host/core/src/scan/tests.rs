@@ -297,10 +297,29 @@ enum Form {
     CurrentId,
     OldId,
     OldIdWithoutHash,
+    /// Its payload holds the row's id where the rule does not look.
+    Wrapped,
+    /// Its payload does not hold the row's id.
+    Opaque,
+}
+
+/// What else may be in a queue.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Noise {
+    OfAnotherRow,
+    Foreign,
+    WithoutHash,
+    Unattributed,
 }
 
 fn forms() -> impl Strategy<Value = Form> {
-    prop_oneof![Just(Form::CurrentId), Just(Form::OldId), Just(Form::OldIdWithoutHash)]
+    use Form::{CurrentId, OldId, OldIdWithoutHash, Opaque, Wrapped};
+    proptest::sample::select(vec![CurrentId, OldId, OldIdWithoutHash, Wrapped, Opaque])
+}
+
+fn noises() -> impl Strategy<Value = Noise> {
+    use Noise::{Foreign, OfAnotherRow, Unattributed, WithoutHash};
+    proptest::sample::select(vec![OfAnotherRow, OfAnotherRow, Foreign, Foreign, WithoutHash, Unattributed])
 }
 
 fn states() -> impl Strategy<Value = State> {
@@ -309,32 +328,46 @@ fn states() -> impl Strategy<Value = State> {
 
 proptest! {
     /// Whatever else the queues hold, and whatever is wrong with them, a job that is there is never absent; and one
-    /// that is not there is absent exactly if every queue could be read.
+    /// that is not there is absent exactly if every queue could be read and every entry attributed.
     #[test]
     fn presence_never_turns_into_absence(
         place in proptest::option::of((0_usize..2, states(), forms())),
-        noise in proptest::collection::vec((0_usize..2, states(), any::<bool>()), 0..6),
+        noise in proptest::collection::vec((0_usize..2, states(), noises()), 0..6),
         flawed in proptest::collection::vec(any::<bool>(), 2),
     ) {
         let names = ["a", "b"];
         let mut queues = [empty(), empty()];
         let mut world = World::new(vec![]);
-        for (index, (queue, state, is_readable)) in noise.iter().enumerate() {
+        world.candidates[0].updated = Timestamp::UNIX_EPOCH;
+        for (index, (queue, state, kind)) in noise.iter().enumerate() {
             let id: &'static str = ["n0", "n1", "n2", "n3", "n4", "n5"][index];
             queues[*queue].ids.entry(*state).or_default().push(id.into());
-            if *is_readable {
-                world = world.payload(names[*queue], id, r#"{"jobId":"other"}"#);
-            } else {
-                world.still_listed.push(id);
-            }
+            let (name, data) = match kind {
+                Noise::OfAnotherRow => ("work", r#"{"jobId":"other"}"#),
+                Noise::Foreign => ("ping", r#"{"page":7}"#),
+                Noise::Unattributed => ("work", r#"{"to":"somebody"}"#),
+                Noise::WithoutHash => {
+                    world.still_listed.push(id);
+                    continue;
+                }
+            };
+            // A worker took it after the row was last written.
+            let processed_ms = Some(u64::MAX / 2);
+            world.payloads.push((names[*queue], id, Payload { processed_ms, ..Payload::named(name, data) }));
         }
         if let Some((queue, state, form)) = place {
             let id = if form == Form::CurrentId { "slide-7" } else { "42" };
             queues[queue].ids.entry(state).or_default().push(id.into());
+            let data = match form {
+                Form::OldId => r#"{"jobId":"7"}"#,
+                Form::Wrapped => r#"{"body":{"id":7}}"#,
+                Form::Opaque => "{}",
+                Form::CurrentId | Form::OldIdWithoutHash => "",
+            };
             match form {
-                Form::OldId => world = world.payload(names[queue], "42", r#"{"jobId":"7"}"#),
-                Form::OldIdWithoutHash => world.still_listed.push("42"),
                 Form::CurrentId => {}
+                Form::OldIdWithoutHash => world.still_listed.push("42"),
+                Form::OldId | Form::Wrapped | Form::Opaque => world = world.payload(names[queue], "42", data),
             }
         }
         let [mut a, mut b] = queues;
@@ -343,10 +376,11 @@ proptest! {
         }
         world.snapshot = snapshot(vec![("a", a), ("b", b)]);
         let sighting = world.judged().sightings.remove(0);
-        let is_clean = !flawed.contains(&true) && world.still_listed.is_empty();
+        let is_attributed = !noise.iter().any(|(.., kind)| *kind == Noise::Unattributed);
+        let is_clean = !flawed.contains(&true) && world.still_listed.is_empty() && is_attributed;
         let expected = match place {
-            Some((_, _, Form::OldIdWithoutHash)) => "unknown",
-            Some(_) => "scheduled",
+            Some((_, _, Form::CurrentId | Form::OldId)) => "scheduled",
+            Some(_) => "unknown",
             None if is_clean => "absent",
             None => "unknown",
         };
