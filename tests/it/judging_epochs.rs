@@ -332,7 +332,7 @@ async fn another_applications_redis_leads_to_no_act_until_one_job_of_the_source_
     for (state, id, data) in [
         (None, "slide-s0", "{}"),
         (None, "4713", by_payload),
-        (Some(State::WaitingChildren), "slide-s0", "{}"),
+        (Some(State::WaitingChildren), "slide-s0", "{\"jobId\":\"another\"}"),
         (Some(State::Prioritized), "4713", by_payload),
     ] {
         match state {

@@ -202,7 +202,7 @@ async fn schedulers_flows_and_pings_are_foreign_and_hold_no_orphan_back() -> Res
     let report = system.pass().await?;
     assert_eq!(story(&report, "s1"), "absent requeue applied", "{report:#?}");
     let scan = evidence(&system, "s1").await?["scan"].clone();
-    assert_eq!(scan, json!({ "read": 4, "departed": 0, "foreign": 4, "unreadable": 0 }));
+    assert_eq!(scan, json!({ "read": 4, "departed": 0, "foreign": 4, "unattributed": 0, "unreadable": 0 }));
     let after = bullmq.call("counts", json!({ "queue": QUEUE })).await?;
     assert_eq!(after["waiting-children"], before["waiting-children"]);
     assert_eq!(after["waiting"], before["waiting"]);

@@ -50,7 +50,7 @@ pub struct PassSummary {
     pub redis_commands: u64,
     /// Whether payloads were read.
     pub scan_ran: bool,
-    /// Why the pass did not begin, or could read no queue at all; `null` if neither, or if another host holds the lease.
+    /// Why the pass did not begin, or no queue could prove an absence; `null` if neither, or if another host holds the lease.
     pub why: Option<String>,
     /// The queues that prove no absence: what is not found elsewhere is unknown. By name.
     pub queues_in_doubt: Vec<QueueInDoubt>,
@@ -299,10 +299,11 @@ impl Report {
     /// Whether the queues could not be read at all, or there were candidates and not one could be judged.
     #[must_use]
     pub fn judged_nothing(&self) -> bool {
-        if self.pass.why.is_some() {
-            return true;
-        }
         let total = |count: fn(&SourceCounts) -> u64| self.sources.iter().map(count).sum::<u64>();
+        if self.pass.why.is_some() {
+            // A replica may still show that a job is there.
+            return total(|source| source.scheduled) == 0;
+        }
         let candidates = total(|source| source.candidates);
         candidates > 0 && candidates == total(|source| source.unknown)
     }

@@ -128,8 +128,9 @@ impl QueueDoubt {
         match &known.look {
             Ok(look) => {
                 if let Some(fault) = look.snapshot.server_fault() {
-                    // Jobs that such a node holds are judged: no absence is.
-                    return Self { why: None, queues: all(&fault.to_string()) };
+                    let why = fault.to_string();
+                    let queues = all(&why);
+                    return Self { why: Some(why), queues };
                 }
                 let accepted = known.accepted().queues;
                 let flawed = look.snapshot.queues.iter().filter_map(|(queue, reading)| {

@@ -206,7 +206,8 @@ fn conclusion(shown: &Shown<'_>) -> Vec<String> {
         ));
     }
     let (candidates, unknown) = (total(|source| source.candidates), total(|source| source.unknown));
-    if shown.pass.why.is_some() || (candidates > 0 && candidates == unknown) {
+    let is_blind = shown.pass.why.is_some() && total(|source| source.scheduled) == 0;
+    if is_blind || (candidates > 0 && candidates == unknown) {
         remarks.push(
             "nothing could be judged, so nothing was done; `salvage doctor` looks for the cause".to_owned(),
         );
