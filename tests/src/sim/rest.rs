@@ -72,7 +72,8 @@ impl Simulation {
         self.wait(MOMENT);
         self.pass();
         let mut world = self.world.borrow_mut();
-        if world.application_state() != before {
+        // Where rows stay young for an hour, one may come of age between two passes.
+        if !world.profile.is_misdeclared && world.application_state() != before {
             world.violated(8, || "a pass changed something though nothing had changed".to_owned());
         }
     }
